@@ -1,0 +1,173 @@
+// Package audit runs the checks over a fleet of clusters, compares the outcome
+// with the last run and makes the Report that every output is written from.
+package audit
+
+import (
+	"time"
+
+	"ipamaudit/checks"
+	"ipamaudit/ipam"
+)
+
+// Schema names the JSON report's format.
+const Schema = "ipamaudit/v1"
+
+// Report is the outcome of one run: the JSON report is this type.
+type Report struct {
+	Schema   string          `json:"schema"`
+	Run      RunInfo         `json:"run"`
+	Clusters []ClusterReport `json:"clusters"`
+	Totals   Totals          `json:"totals"`
+	// Notices are things people should hear that are no findings: expired or
+	// unused suppressions, a state that was started afresh.
+	Notices []string `json:"notices,omitempty"`
+}
+
+// RunInfo tells one run from another. Two runs over the same input differ only here.
+type RunInfo struct {
+	// ID groups the messages of a run; the UTC date by default.
+	ID         string    `json:"id"`
+	StartedAt  time.Time `json:"startedAt"`
+	FinishedAt time.Time `json:"finishedAt"`
+	Version    string    `json:"version"`
+}
+
+// ClusterStatus says how much of a cluster was audited.
+type ClusterStatus string
+
+const (
+	// Complete: everything that the enabled checks need was read.
+	Complete ClusterStatus = "complete"
+	// Partial: something was not read, or not every check was run.
+	Partial ClusterStatus = "partial"
+	// Failed: nothing could be audited.
+	Failed ClusterStatus = "failed"
+)
+
+// ClusterReport is one cluster's part of the report.
+type ClusterReport struct {
+	Name   string        `json:"name"`
+	ID     string        `json:"id"`
+	Status ClusterStatus `json:"status"`
+	Error  string        `json:"error,omitempty"`
+	AsOf   time.Time     `json:"asOf,omitzero"`
+	// Labels are the configured ones (team, environment).
+	Labels   map[string]string `json:"labels,omitempty"`
+	Coverage CoverageReport    `json:"coverage"`
+	Calico   CalicoReport      `json:"calico"`
+	Pools    []PoolReport      `json:"pools"`
+	Nodes    int               `json:"nodes"`
+	Pods     int               `json:"pods"`
+	Checks   []CheckReport     `json:"checks"`
+	Findings []Finding         `json:"findings"`
+}
+
+// CoverageReport says what was read.
+type CoverageReport struct {
+	Resources []ipam.ResourceCoverage `json:"resources"`
+	Routes    RouteCoverage           `json:"routes"`
+	// Rejected are objects that could not be used; the first 20 are named.
+	Rejected      int      `json:"rejected,omitempty"`
+	RejectedFirst []string `json:"rejectedFirst,omitempty"`
+	// Ignored counts unknown kinds and files of a saved snapshot.
+	Ignored int `json:"ignored,omitempty"`
+}
+
+// RouteCoverage says whose route tables are known.
+type RouteCoverage struct {
+	// Nodes is the number of nodes with a table.
+	Nodes int `json:"nodes"`
+	// Source is files, agent, exec, caliconodestatus; empty for none.
+	Source string `json:"source"`
+}
+
+// CalicoReport is what the cluster runs.
+type CalicoReport struct {
+	Version          string `json:"version"`
+	API              string `json:"api"`
+	IPAM             string `json:"ipam"`
+	StrictAffinity   bool   `json:"strictAffinity"`
+	MaxBlocksPerHost int    `json:"maxBlocksPerHost"`
+}
+
+// PoolReport is the arithmetic of one pool. Counts are capped at 2^53.
+type PoolReport struct {
+	Name          string `json:"name"`
+	CIDR          string `json:"cidr"`
+	BlockSize     int    `json:"blockSize"`
+	Disabled      bool   `json:"disabled"`
+	Addresses     uint64 `json:"addresses"`
+	Reserved      uint64 `json:"reserved"`
+	Allocated     uint64 `json:"allocated"`
+	CoolingDown   uint64 `json:"coolingDown"`
+	Available     uint64 `json:"available"`
+	Blocks        uint64 `json:"blocks"`
+	BlocksClaimed uint64 `json:"blocksClaimed"`
+	BlocksFree    uint64 `json:"blocksFree"`
+	Saturated     bool   `json:"saturated,omitempty"`
+}
+
+// CheckReport is the outcome of one check.
+type CheckReport struct {
+	ID     string        `json:"id"`
+	Status checks.Status `json:"status"`
+	Reason string        `json:"reason,omitempty"`
+	Unseen []string      `json:"unseen,omitempty"`
+	// Incomplete is true where a required resource was not read (exit code 3).
+	Incomplete bool `json:"-"`
+}
+
+// FindingState compares a finding with the last run.
+type FindingState string
+
+// The states of a finding's life.
+const (
+	StateNew      FindingState = "new"
+	StateOngoing  FindingState = "ongoing"
+	StateChanged  FindingState = "changed"
+	StateResolved FindingState = "resolved"
+	// StateUnknown: it was there, and this run could not look.
+	StateUnknown FindingState = "unknown"
+)
+
+// Finding is a check's finding and its life.
+type Finding struct {
+	Fingerprint string `json:"fingerprint"`
+	checks.Finding
+	State     FindingState `json:"state"`
+	FirstSeen time.Time    `json:"firstSeen,omitzero"`
+	// Runs counts the consecutive runs that saw it, this one included.
+	Runs       int          `json:"runs,omitempty"`
+	Previous   *Previous    `json:"previous"`
+	Suppressed *Suppression `json:"suppressed"`
+}
+
+// Counts reports whether the finding counts in totals, exit codes, metrics and
+// notifications: it is there now and nobody suppressed it.
+func (f *Finding) Counts() bool {
+	return f.Suppressed == nil && f.State != StateResolved && f.State != StateUnknown
+}
+
+// Previous is what a changed finding was.
+type Previous struct {
+	Severity checks.Severity `json:"severity"`
+	Affected int             `json:"affected"`
+}
+
+// Suppression is why a finding is silent.
+type Suppression struct {
+	Reason string `json:"reason"`
+	Owner  string `json:"owner"`
+	// Until is a date or time in RFC 3339.
+	Until string `json:"until"`
+}
+
+// Totals count what is there now and not suppressed.
+type Totals struct {
+	Critical       int `json:"critical"`
+	High           int `json:"high"`
+	Medium         int `json:"medium"`
+	Low            int `json:"low"`
+	ClustersFailed int `json:"clustersFailed"`
+	ChecksUnknown  int `json:"checksUnknown"`
+}

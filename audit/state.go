@@ -1,0 +1,135 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"ipamaudit/checks"
+)
+
+// StateSchema names the format of the state.
+const StateSchema = "ipamaudit/state/v1"
+
+// State is what a run remembers for the next one. It is a cache and a journal:
+// losing it costs a search, never a duplicate ticket. It holds no secret.
+type State struct {
+	Schema string `json:"schema"`
+	// UpdatedAt and RunID are of the run that wrote it last.
+	UpdatedAt time.Time `json:"updatedAt,omitzero"`
+	RunID     string    `json:"runId,omitempty"`
+	// Clusters by configured name.
+	Clusters map[string]*ClusterState `json:"clusters"`
+	// Tickets by ticket fingerprint (cluster and check).
+	Tickets map[string]*TicketState `json:"tickets"`
+	// Messages by channel and run id and part, see notify.
+	Messages map[string]*MessageState `json:"messages"`
+}
+
+// NewState returns an empty state.
+func NewState() *State {
+	return &State{
+		Schema: StateSchema, Clusters: map[string]*ClusterState{},
+		Tickets: map[string]*TicketState{}, Messages: map[string]*MessageState{},
+	}
+}
+
+// ClusterState is what is remembered of a cluster.
+type ClusterState struct {
+	// ID is pinned once known, so that a cluster that cannot be reached keeps
+	// its fingerprints.
+	ID string `json:"id"`
+	// Failures counts the nights in a row that it could not be audited.
+	Failures int `json:"failures,omitempty"`
+	// LastComplete is when it was last audited completely.
+	LastComplete time.Time `json:"lastComplete,omitzero"`
+	// CleanRuns counts complete runs in a row, per check, in which the check found nothing.
+	CleanRuns map[string]int            `json:"cleanRuns,omitempty"`
+	Findings  map[string]*FindingRecord `json:"findings"`
+	// Pools remember what the trend is made from, by name.
+	Pools map[string]PoolTrend `json:"pools,omitempty"`
+}
+
+// FindingRecord is what is remembered of a finding, by fingerprint.
+type FindingRecord struct {
+	Check     string          `json:"check"`
+	Subject   checks.Subject  `json:"subject"`
+	Title     string          `json:"title"`
+	Severity  checks.Severity `json:"severity"`
+	Affected  int             `json:"affected"`
+	FirstSeen time.Time       `json:"firstSeen"`
+	LastSeen  time.Time       `json:"lastSeen"`
+	// Runs counts consecutive sightings.
+	Runs int `json:"runs"`
+	// RunID is the run that counted last: repeating a run counts nothing twice.
+	RunID string `json:"runId"`
+}
+
+// PoolTrend is a pool's figures of the last run.
+type PoolTrend struct {
+	BlocksFree uint64 `json:"blocksFree"`
+	Available  uint64 `json:"available"`
+}
+
+// TicketState is what is remembered of a ticket.
+type TicketState struct {
+	Cluster string `json:"cluster"`
+	Check   string `json:"check"`
+	// ID never changes, Key does when an issue is moved.
+	ID  string `json:"id,omitempty"`
+	Key string `json:"key,omitempty"`
+	URL string `json:"url,omitempty"`
+	// ContentHash is of what was written last; an equal hash means no write.
+	ContentHash string `json:"contentHash,omitempty"`
+	// Severity written last: a worse one is commented.
+	Severity checks.Severity `json:"severity,omitempty"`
+	// CommentedHash is of the last comment.
+	CommentedHash string `json:"commentedHash,omitempty"`
+	Reopened      int    `json:"reopened,omitempty"`
+	// Resolved is true after the tool has told the ticket that the problem is gone.
+	Resolved bool `json:"resolved,omitempty"`
+	// Intent is a call that may or may not have happened.
+	Intent *Intent `json:"intent,omitempty"`
+}
+
+// Intent is written before a call that must not be repeated blindly.
+type Intent struct {
+	Op        string    `json:"op"`
+	RunID     string    `json:"runId"`
+	StartedAt time.Time `json:"startedAt"`
+	Attempt   int       `json:"attempt"`
+}
+
+// MessageState is what is remembered of a Slack message.
+type MessageState struct {
+	Channel string `json:"channel"`
+	// TS is Slack's message id; empty while only an intent is known.
+	TS        string    `json:"ts,omitempty"`
+	ThreadTS  string    `json:"threadTs,omitempty"`
+	Permalink string    `json:"permalink,omitempty"`
+	RunID     string    `json:"runId"`
+	Hash      string    `json:"hash,omitempty"`
+	PostedAt  time.Time `json:"postedAt,omitzero"`
+	Intent    *Intent   `json:"intent,omitempty"`
+}
+
+// Store keeps the State between runs.
+type Store interface {
+	// Load returns the stored state, an empty one where there is none yet, and
+	// an error (never an empty state) where it is damaged or of a later schema.
+	Load(ctx context.Context) (*State, error)
+	// Save replaces the stored state atomically. It fails with ErrLostLock when
+	// another run has taken over.
+	Save(ctx context.Context, s *State) error
+	// Lock keeps other runs from writing until unlock is called. It fails with
+	// ErrLocked while another run holds it.
+	Lock(ctx context.Context) (unlock func(), err error)
+	// String names the place for people.
+	String() string
+}
+
+// ErrLocked is returned while another run holds the lock.
+var ErrLocked = errors.New("another run holds the state lock")
+
+// ErrLostLock is returned when the lock went to another run meanwhile.
+var ErrLostLock = errors.New("the state lock was taken over by another run")

@@ -1,0 +1,240 @@
+// Package checks holds the audit's checks: pure functions of one cluster's
+// Snapshot, their parameters and the time. A check has no client, no clock and
+// does no I/O; what it could not see it says, and the framework turns into
+// "unknown". One check is one file, one line in All, one page under
+// docs/checks and one folder under fixtures.
+package checks
+
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"ipamaudit/ipam"
+)
+
+// Check is one rule and all that is said about it anywhere: the report, the
+// documentation, the ClusterRole and `ipamaudit checks` are made from it.
+type Check struct {
+	// ID is in kebab-case and never changes: tickets hang on it.
+	ID string
+	// Title says in one line what it finds.
+	Title string
+	// SubjectKind is what one finding is about.
+	SubjectKind string
+	// What, Why and How are paragraphs of Markdown for people.
+	What, Why, How string
+	// SeverityNote tells when it is which severity.
+	SeverityNote string
+	// Needs cannot be done without: if one was not read the check is unknown.
+	Needs []ipam.Resource
+	// Uses sharpen the verdict; the check itself says what it did not see.
+	Uses []ipam.Resource
+	// NeedsRoutes is true where route tables are what the check looks at.
+	NeedsRoutes bool
+	// AnyIPAM checks also speak about clusters without Calico IPAM.
+	AnyIPAM bool
+	// TicketAfter is the number of consecutive runs before a ticket is filed;
+	// 0 means 1.
+	TicketAfter int
+	Params      []Param
+	// Example returns the remediation with placeholders in place of names.
+	Example func() []Step
+	// References are the public reports and source files behind the rule.
+	References []string
+	// Run does the work. It is only called when every need was read.
+	Run func(*Input) Result
+}
+
+// Param is one setting of a check.
+type Param struct {
+	Name string
+	// Type is number, integer, bool, duration or string.
+	Type     string
+	Default  any
+	Min, Max *float64
+	Doc      string
+}
+
+// Params are the effective values of a check's parameters.
+type Params map[string]any
+
+// Float returns a number parameter. It panics on a name the check did not
+// declare: a fault of the program, which the framework reports as unknown.
+func (p Params) Float(name string) float64 {
+	switch v := p[name].(type) {
+	case float64:
+		return v
+	case int:
+		return float64(v)
+	case int64:
+		return float64(v)
+	}
+	panic(fmt.Sprintf("parameter %q is not a number: %v", name, p[name]))
+}
+
+// Int returns an integer parameter.
+func (p Params) Int(name string) int { return int(p.Float(name)) }
+
+// Duration returns a duration parameter.
+func (p Params) Duration(name string) time.Duration {
+	switch v := p[name].(type) {
+	case time.Duration:
+		return v
+	case string:
+		if d, err := time.ParseDuration(v); err == nil {
+			return d
+		}
+	}
+	panic(fmt.Sprintf("parameter %q is not a duration: %v", name, p[name]))
+}
+
+// Bool returns a boolean parameter.
+func (p Params) Bool(name string) bool {
+	if v, ok := p[name].(bool); ok {
+		return v
+	}
+	panic(fmt.Sprintf("parameter %q is not a boolean: %v", name, p[name]))
+}
+
+// Input is what a check works on.
+type Input struct {
+	*ipam.Snapshot
+	Params Params
+	// Now is the snapshot's time.
+	Now time.Time
+}
+
+// Result is what a check returns.
+type Result struct {
+	Findings []Finding
+	// Unseen names what the check would have looked at and did not see. Without
+	// findings it makes the check unknown, unless Partial is set.
+	Unseen []string
+	// Partial says that what was seen suffices for "ok", e.g. the tables of some nodes.
+	Partial bool
+	// Skip is the reason why the check does not apply here.
+	Skip string
+}
+
+// Status is the outcome of a check on one cluster.
+type Status string
+
+// The outcomes, see CONTRACT of the JSON report in docs/report.md.
+const (
+	StatusOK       Status = "ok"
+	StatusFindings Status = "findings"
+	StatusUnknown  Status = "unknown"
+	StatusSkipped  Status = "skipped"
+)
+
+// Outcome is the status of one check and what it found.
+type Outcome struct {
+	ID       string
+	Status   Status
+	Reason   string
+	Unseen   []string
+	Findings []Finding
+	// Incomplete is true where a need was not read: it makes the run exit with
+	// 3. Missing route tables alone do not.
+	Incomplete bool
+}
+
+// Evaluate runs one check. A need that was not read, or a panic, is unknown:
+// a check never fails and never says "ok" for what it did not see.
+func Evaluate(c Check, in *Input) (out Outcome) {
+	out.ID = c.ID
+	if unread := unreadNeeds(c, in.Snapshot); len(unread) > 0 {
+		out.Status, out.Unseen, out.Incomplete = StatusUnknown, unread, true
+		out.Reason = "not read: " + strings.Join(unread, ", ")
+		return out
+	}
+	if !c.AnyIPAM {
+		if reason := notCalicoIPAM(in.Snapshot); reason != "" {
+			out.Status, out.Reason = StatusSkipped, reason
+			return out
+		}
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			out = Outcome{ID: c.ID, Status: StatusUnknown, Incomplete: true,
+				Reason: fmt.Sprintf("the check itself failed, please report this: %v (%s)", r, panicSite(debug.Stack()))}
+		}
+	}()
+	res := c.Run(in)
+	for i := range res.Findings {
+		res.Findings[i].Check = c.ID
+		normalise(&res.Findings[i])
+	}
+	sortFindings(res.Findings)
+	out.Findings, out.Unseen = res.Findings, res.Unseen
+	switch {
+	case res.Skip != "":
+		out.Status, out.Reason = StatusSkipped, res.Skip
+	case len(res.Findings) > 0:
+		out.Status = StatusFindings
+	case len(res.Unseen) > 0 && !res.Partial:
+		out.Status, out.Reason = StatusUnknown, "not seen: "+strings.Join(res.Unseen, ", ")
+	default:
+		out.Status = StatusOK
+	}
+	return out
+}
+
+// unreadNeeds lists the needs that were not read, with their status. Optional
+// resources have defaults and never make a check unknown.
+func unreadNeeds(c Check, s *ipam.Snapshot) []string {
+	var out []string
+	for _, r := range c.Needs {
+		rc := s.Coverage.Get(r)
+		if rc.Status != ipam.Read {
+			out = append(out, fmt.Sprintf("%s (%s)", r, rc.Status))
+		}
+	}
+	return out
+}
+
+func normalise(f *Finding) {
+	if f.Evidence == "" {
+		f.Evidence = Observed
+	}
+	if f.Affected == nil {
+		f.Affected = []Affected{}
+	}
+	if f.CausedBy == nil {
+		f.CausedBy = []string{}
+	}
+	if f.Remediation == nil {
+		f.Remediation = []Step{}
+	}
+	for i := range f.Remediation {
+		if f.Remediation[i].Commands == nil {
+			f.Remediation[i].Commands = []string{}
+		}
+	}
+}
+
+// sortFindings orders by severity, then subject.
+func sortFindings(fs []Finding) {
+	slices.SortStableFunc(fs, func(a, b Finding) int {
+		if d := b.Severity.Rank() - a.Severity.Rank(); d != 0 {
+			return d
+		}
+		return strings.Compare(a.Subject.String(), b.Subject.String())
+	})
+}
+
+// panicSite is the first line of ours in a stack trace: enough for a bug
+// report, short enough for a ticket.
+func panicSite(stack []byte) string {
+	for line := range strings.Lines(string(stack)) {
+		line = strings.TrimSpace(line)
+		if i := strings.LastIndex(line, "/checks/"); i >= 0 && !strings.Contains(line, "/checks/check.go") {
+			site, _, _ := strings.Cut(line[i+1:], " ")
+			return site
+		}
+	}
+	return "unknown place"
+}

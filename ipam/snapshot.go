@@ -1,0 +1,346 @@
+package ipam
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ClusterRef names a cluster: Name is configured, ID is what stays when it is
+// renamed (UID of namespace kube-system, else Calico's clusterGUID, else the name).
+type ClusterRef struct{ Name, ID string }
+
+// Snapshot is one cluster at one moment. Collectors fill the exported fields
+// and call Seal once; after that it is read-only and safe for concurrent use.
+type Snapshot struct {
+	Cluster ClusterRef
+	// AsOf is the "now" of the snapshot.
+	AsOf time.Time
+	// API is the group that holds the IPAM objects: APIv1 or APIv3; empty when neither does.
+	API      string
+	Coverage Coverage
+
+	Pools        []Pool
+	Blocks       []Block
+	Affinities   []Affinity
+	Handles      []Handle
+	Reservations []Reservation
+	Config       Config
+	Info         ClusterInfo
+	BGP          BGPConfig
+	Felix        FelixConfig
+	Peers        []BGPPeer
+	KubeCtrl     KubeControllers
+	Nodes        []Node
+	Pods         []Pod
+	Namespaces   []Namespace
+	Services     []Service
+	Events       []Event
+	Workloads    []Workload
+	CalicoNodes  []CalicoNode
+	// CNIConfigs are the CNI configurations found in ConfigMaps.
+	CNIConfigs []string
+	Tables     []RouteTable
+	// RouteSource is "files", "agent"…; empty where no source was configured.
+	RouteSource string
+
+	// Rejected are objects that could not be used; Ignored counts unknown kinds and files.
+	Rejected []ObjectError
+	Ignored  int
+
+	ix index
+}
+
+// NewSnapshot returns a snapshot with Calico's defaults in place of the singletons.
+func NewSnapshot() *Snapshot {
+	return &Snapshot{
+		Coverage: Coverage{},
+		Config:   Config{AutoAllocateBlocks: true},
+		Info:     ClusterInfo{Ready: true},
+		BGP:      BGPConfig{Mesh: true},
+		KubeCtrl: KubeControllers{LeakGracePeriod: 15 * time.Minute},
+	}
+}
+
+// index holds what Seal computes.
+type index struct {
+	nodes     map[string]*Node // by Kubernetes name
+	nodesFold map[string]*Node // by lower-case Kubernetes name
+	calico    map[string]string
+	pods      map[string]*Pod // by namespace/name
+	podsByIP  map[netip.Addr][]*Pod
+	tunnels   map[netip.Addr][]TunnelHolder
+	tables    map[string]*RouteTable
+	alloc     map[netip.Addr]*allocRef
+	handleUse map[string]bool // handle ID has a live sibling
+	nodePods  map[string][]*Pod
+	reserved  []netip.Prefix
+	blocksOf  map[string][]*Block // by Kubernetes name (or Calico name when the node is gone)
+	affinity  map[netip.Prefix][]*Affinity
+}
+
+type allocRef struct {
+	block *Block
+	attr  int32
+}
+
+// TunnelHolder is a node and the tunnel address it uses.
+type TunnelHolder struct {
+	Node   *Node
+	Tunnel TunnelAddress
+}
+
+// Seal sorts every list (so that two runs over one input agree), builds the
+// indexes and returns s.
+func (s *Snapshot) Seal() *Snapshot {
+	slices.SortStableFunc(s.Pools, func(a, b Pool) int { return cmp.Or(comparePrefix(a.CIDR, b.CIDR), cmp.Compare(a.Name, b.Name)) })
+	slices.SortStableFunc(s.Blocks, func(a, b Block) int { return cmp.Or(comparePrefix(a.CIDR, b.CIDR), cmp.Compare(a.Name, b.Name)) })
+	slices.SortStableFunc(s.Affinities, func(a, b Affinity) int {
+		return cmp.Or(comparePrefix(a.CIDR, b.CIDR), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name, b.Name))
+	})
+	byName := func(a, b string) int { return cmp.Compare(a, b) }
+	slices.SortStableFunc(s.Handles, func(a, b Handle) int { return byName(a.Name, b.Name) })
+	slices.SortStableFunc(s.Nodes, func(a, b Node) int { return byName(a.Name, b.Name) })
+	slices.SortStableFunc(s.Pods, func(a, b Pod) int { return cmp.Or(byName(a.Namespace, b.Namespace), byName(a.Name, b.Name)) })
+	slices.SortStableFunc(s.Peers, func(a, b BGPPeer) int { return byName(a.Name, b.Name) })
+	slices.SortStableFunc(s.Services, func(a, b Service) int { return cmp.Or(byName(a.Namespace, b.Namespace), byName(a.Name, b.Name)) })
+	slices.SortStableFunc(s.Namespaces, func(a, b Namespace) int { return byName(a.Name, b.Name) })
+	slices.SortStableFunc(s.Events, func(a, b Event) int {
+		return cmp.Or(byName(a.Namespace, b.Namespace), byName(a.Name, b.Name), byName(a.Message, b.Message), a.Last.Compare(b.Last))
+	})
+	slices.SortStableFunc(s.Workloads, func(a, b Workload) int {
+		return cmp.Or(byName(a.Namespace, b.Namespace), byName(a.Name, b.Name), byName(a.Kind, b.Kind))
+	})
+	slices.SortStableFunc(s.Tables, func(a, b RouteTable) int { return cmp.Or(byName(a.Node, b.Node), byName(a.Source, b.Source)) })
+	slices.SortStableFunc(s.Rejected, func(a, b ObjectError) int { return byName(a.Error(), b.Error()) })
+	s.buildIndex()
+	return s
+}
+
+func comparePrefix(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+func (s *Snapshot) buildIndex() {
+	ix := &s.ix
+	ix.nodes = make(map[string]*Node, len(s.Nodes))
+	ix.nodesFold = make(map[string]*Node, len(s.Nodes))
+	ix.tunnels = map[netip.Addr][]TunnelHolder{}
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		ix.nodes[n.Name] = n
+		ix.nodesFold[strings.ToLower(n.Name)] = n
+		for _, t := range n.Tunnels {
+			ix.tunnels[t.IP] = append(ix.tunnels[t.IP], TunnelHolder{n, t})
+		}
+	}
+	ix.calico = make(map[string]string, len(s.CalicoNodes))
+	for _, c := range s.CalicoNodes {
+		ix.calico[c.Name] = c.KubernetesName
+	}
+
+	ix.pods = make(map[string]*Pod, len(s.Pods))
+	ix.podsByIP = make(map[netip.Addr][]*Pod, len(s.Pods))
+	ix.nodePods = make(map[string][]*Pod, len(s.Nodes))
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		ix.pods[p.Key()] = p
+		if p.NodeName != "" {
+			ix.nodePods[p.NodeName] = append(ix.nodePods[p.NodeName], p)
+		}
+		for _, ip := range p.IPs() {
+			ix.podsByIP[ip] = append(ix.podsByIP[ip], p)
+		}
+	}
+
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		p.nodeSel, _ = ParseSelector(p.NodeSelector)
+		if p.NamespaceSelector != "" {
+			p.nsSel, _ = ParseSelector(p.NamespaceSelector)
+		}
+	}
+	ix.alloc = make(map[netip.Addr]*allocRef)
+	ix.blocksOf = make(map[string][]*Block)
+	ix.handleUse = make(map[string]bool)
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		b.pool = s.PoolOf(b.CIDR)
+		if b.Owner.IsHost() {
+			name := s.KubernetesName(b.Owner.Name)
+			ix.blocksOf[name] = append(ix.blocksOf[name], b)
+		}
+	}
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		for _, sl := range b.Slots {
+			ip := addrAt(b.CIDR, uint64(sl.Ordinal))
+			if _, ok := ix.alloc[ip]; !ok {
+				ix.alloc[ip] = &allocRef{b, sl.Attr}
+			}
+			if sl.Attr < 0 || int(sl.Attr) >= len(b.Attributes) {
+				continue
+			}
+			a := &b.Attributes[sl.Attr]
+			if a.Handle == "" || a.Pod == "" {
+				continue
+			}
+			for _, p := range ix.podsByIP[ip] {
+				if p.Namespace == a.Namespace && p.Name == a.Pod {
+					ix.handleUse[a.Handle] = true
+				}
+			}
+		}
+	}
+	ix.affinity = make(map[netip.Prefix][]*Affinity, len(s.Affinities))
+	for i := range s.Affinities {
+		a := &s.Affinities[i]
+		ix.affinity[a.CIDR] = append(ix.affinity[a.CIDR], a)
+	}
+	for _, r := range s.Reservations {
+		ix.reserved = append(ix.reserved, r.CIDRs...)
+	}
+	ix.reserved = mergePrefixes(ix.reserved)
+
+	ix.tables = make(map[string]*RouteTable, len(s.Tables))
+	for i := range s.Tables {
+		t := &s.Tables[i]
+		t.seal()
+		ix.tables[t.Node] = t
+	}
+}
+
+// mergePrefixes sorts and drops prefixes that lie inside others.
+func mergePrefixes(in []netip.Prefix) []netip.Prefix {
+	in = slices.Clone(in)
+	slices.SortFunc(in, comparePrefix)
+	out := in[:0]
+	for _, p := range in {
+		if n := len(out); n > 0 && Contains(out[n-1], p) {
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// KubernetesName maps a name from IPAM to the Kubernetes node name: through
+// orchRefs where Calico Node objects exist, else unchanged.
+func (s *Snapshot) KubernetesName(calicoName string) string {
+	if k, ok := s.ix.calico[calicoName]; ok && k != "" {
+		return k
+	}
+	return calicoName
+}
+
+// Node returns the node that IPAM calls name, or nil when it does not exist.
+// A name that differs only in case is no match (see NodeByFold).
+func (s *Snapshot) Node(name string) *Node { return s.ix.nodes[s.KubernetesName(name)] }
+
+// NodeByFold returns the node whose name equals name but for its case.
+func (s *Snapshot) NodeByFold(name string) *Node {
+	return s.ix.nodesFold[strings.ToLower(s.KubernetesName(name))]
+}
+
+// Pod returns the pod, or nil.
+func (s *Snapshot) Pod(namespace, name string) *Pod { return s.ix.pods[namespace+"/"+name] }
+
+// PodsAt returns the live pods that use ip (see Pod.IPs).
+func (s *Snapshot) PodsAt(ip netip.Addr) []*Pod { return s.ix.podsByIP[ip] }
+
+// PodsOn returns every pod scheduled to the node.
+func (s *Snapshot) PodsOn(node string) []*Pod { return s.ix.nodePods[node] }
+
+// TunnelsAt returns the nodes whose annotations claim ip as tunnel address.
+func (s *Snapshot) TunnelsAt(ip netip.Addr) []TunnelHolder { return s.ix.tunnels[ip] }
+
+// Table returns the node's routing table, or nil when it is not known.
+func (s *Snapshot) Table(node string) *RouteTable { return s.ix.tables[node] }
+
+// BlocksOf returns the blocks affine to the node, by its Kubernetes name.
+func (s *Snapshot) BlocksOf(node string) []*Block { return s.ix.blocksOf[node] }
+
+// AffinitiesOf returns the affinities for exactly this block.
+func (s *Snapshot) AffinitiesOf(cidr netip.Prefix) []*Affinity { return s.ix.affinity[cidr] }
+
+// AllocationOf returns what IPAM books for ip; ok is false when nothing is booked.
+func (s *Snapshot) AllocationOf(ip netip.Addr) (a Allocation, ok bool) {
+	ref, ok := s.ix.alloc[ip]
+	if !ok {
+		return Allocation{}, false
+	}
+	a = Allocation{IP: ip, Block: ref.block, Attr: &noAttribute}
+	if ref.attr >= 0 && int(ref.attr) < len(ref.block.Attributes) {
+		a.Attr = &ref.block.Attributes[ref.attr]
+	}
+	return a, true
+}
+
+// BlockOf returns the most specific block that contains ip, or nil.
+func (s *Snapshot) BlockOf(ip netip.Addr) *Block {
+	var best *Block
+	// Blocks are sorted by address; overlapping ones are rare, so a walk back
+	// from the first block behind ip ends after a step or two.
+	i, _ := slices.BinarySearchFunc(s.Blocks, ip, func(b Block, ip netip.Addr) int {
+		if b.CIDR.Addr().Compare(ip) <= 0 {
+			return -1
+		}
+		return 1
+	})
+	for j := i - 1; j >= 0 && j >= i-64; j-- {
+		b := &s.Blocks[j]
+		if b.CIDR.Contains(ip) && (best == nil || b.CIDR.Bits() > best.CIDR.Bits()) {
+			best = b
+		}
+	}
+	return best
+}
+
+// PoolOf returns the most specific pool that contains all of p, or nil.
+func (s *Snapshot) PoolOf(p netip.Prefix) *Pool {
+	var best *Pool
+	for i := range s.Pools {
+		c := &s.Pools[i]
+		if Contains(c.CIDR, p) && (best == nil || c.CIDR.Bits() > best.CIDR.Bits()) {
+			best = c
+		}
+	}
+	return best
+}
+
+// IPs are the addresses a live pod uses: those of status and those that
+// Calico's CNI plug-in annotated (status lacks IPv6 on single-stack
+// Kubernetes, projectcalico/calico#5044). Pods that are host-networked, not
+// scheduled or finished use none (libcalico-go: IsFinished, projectcalico/libcalico-go#1040).
+func (p *Pod) IPs() []netip.Addr {
+	if !p.Live() {
+		return nil
+	}
+	out := slices.Clone(p.StatusIPs)
+	for _, ip := range p.AnnotatedIPs {
+		if !slices.Contains(out, ip) {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// Live reports whether the pod can hold an address: pod network, scheduled,
+// not finished. A pod being deleted is finished once its annotation podIP is
+// empty (libcalico-go/lib/backend/k8s/conversion: IsFinished).
+func (p *Pod) Live() bool {
+	return !p.HostNetwork && p.NodeName != "" && !p.Finished()
+}
+
+// Finished reports whether the pod has given its network back.
+func (p *Pod) Finished() bool {
+	return p.Phase == "Succeeded" || p.Phase == "Failed" || p.Deleting && p.Released
+}
+
+// WaitsForAddress reports whether the pod is scheduled to the pod network and
+// has no address yet.
+func (p *Pod) WaitsForAddress() bool {
+	return p.Live() && !p.Deleting && len(p.IPs()) == 0
+}
