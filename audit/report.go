@@ -38,7 +38,7 @@ type ClusterStatus string
 const (
 	// Complete: everything that the enabled checks need was read.
 	Complete ClusterStatus = "complete"
-	// Partial: something was not read, or not every check was run.
+	// Partial: something that an enabled check needs was not read, or a check failed.
 	Partial ClusterStatus = "partial"
 	// Failed: nothing could be audited.
 	Failed ClusterStatus = "failed"
@@ -60,6 +60,11 @@ type ClusterReport struct {
 	Pods     int               `json:"pods"`
 	Checks   []CheckReport     `json:"checks"`
 	Findings []Finding         `json:"findings"`
+	// GUID is Calico's clusterGUID: with it a pinned id is recognised again
+	// where the better one could not be read.
+	GUID string `json:"-"`
+	// Tables has every node that exists, true where its route table is known.
+	Tables map[string]bool `json:"-"`
 }
 
 // CoverageReport says what was read.
@@ -105,6 +110,8 @@ type PoolReport struct {
 	BlocksClaimed uint64 `json:"blocksClaimed"`
 	BlocksFree    uint64 `json:"blocksFree"`
 	Saturated     bool   `json:"saturated,omitempty"`
+	// Before is what the pool was in the last run, nil where that is not known.
+	Before *PoolTrend `json:"-"`
 }
 
 // CheckReport is the outcome of one check.
@@ -115,6 +122,13 @@ type CheckReport struct {
 	Unseen []string      `json:"unseen,omitempty"`
 	// Incomplete is true where a required resource was not read (exit code 3).
 	Incomplete bool `json:"-"`
+	// Partial: what is in Unseen does not put the rest in doubt (see checks.Result).
+	Partial bool `json:"-"`
+	// Lossy: objects of a kind that it needs could not be used. What is not found
+	// any more may hide in them.
+	Lossy bool `json:"-"`
+	// Routes is true where route tables are what the check looks at.
+	Routes bool `json:"-"`
 }
 
 // FindingState compares a finding with the last run.
@@ -134,8 +148,10 @@ const (
 type Finding struct {
 	Fingerprint string `json:"fingerprint"`
 	checks.Finding
-	State     FindingState `json:"state"`
-	FirstSeen time.Time    `json:"firstSeen,omitzero"`
+	// State is set by Compare.
+	State FindingState `json:"state"`
+	// FirstSeen is in the snapshots' time, so that equal input makes equal reports.
+	FirstSeen time.Time `json:"firstSeen,omitzero"`
 	// Runs counts the consecutive runs that saw it, this one included.
 	Runs       int          `json:"runs,omitempty"`
 	Previous   *Previous    `json:"previous"`
@@ -148,7 +164,7 @@ func (f *Finding) Counts() bool {
 	return f.Suppressed == nil && f.State != StateResolved && f.State != StateUnknown
 }
 
-// Previous is what a changed finding was.
+// Previous is what a changed, resolved or unknown finding was.
 type Previous struct {
 	Severity checks.Severity `json:"severity"`
 	Affected int             `json:"affected"`

@@ -39,15 +39,25 @@ type ClusterState struct {
 	// ID is pinned once known, so that a cluster that cannot be reached keeps
 	// its fingerprints.
 	ID string `json:"id"`
+	// GUID is Calico's clusterGUID, by which the cluster is recognised where a
+	// run cannot read the better id.
+	GUID string `json:"guid,omitempty"`
 	// Failures counts the nights in a row that it could not be audited.
 	Failures int `json:"failures,omitempty"`
+	// FailedRun is the run that counted in Failures last.
+	FailedRun string `json:"failedRun,omitempty"`
 	// LastComplete is when it was last audited completely.
 	LastComplete time.Time `json:"lastComplete,omitzero"`
 	// CleanRuns counts complete runs in a row, per check, in which the check found nothing.
-	CleanRuns map[string]int            `json:"cleanRuns,omitempty"`
-	Findings  map[string]*FindingRecord `json:"findings"`
-	// Pools remember what the trend is made from, by name.
-	Pools map[string]PoolTrend `json:"pools,omitempty"`
+	CleanRuns map[string]int `json:"cleanRuns,omitempty"`
+	// CleanRun is the run that counted in CleanRuns last, per check.
+	CleanRun map[string]string         `json:"cleanRun,omitempty"`
+	Findings map[string]*FindingRecord `json:"findings"`
+	// Pools remember what the trend is made from, by name, as of PoolsRun;
+	// PoolsBefore is from the run before that.
+	Pools       map[string]PoolTrend `json:"pools,omitempty"`
+	PoolsRun    string               `json:"poolsRun,omitempty"`
+	PoolsBefore map[string]PoolTrend `json:"poolsBefore,omitempty"`
 }
 
 // FindingRecord is what is remembered of a finding, by fingerprint.
@@ -63,6 +73,11 @@ type FindingRecord struct {
 	Runs int `json:"runs"`
 	// RunID is the run that counted last: repeating a run counts nothing twice.
 	RunID string `json:"runId"`
+	// Before is what it was before RunID, nil when RunID found it first. With it
+	// a repeated run tells the same story as the first time.
+	Before *Previous `json:"before,omitempty"`
+	// ResolvedRun is the run that found it gone; the next run forgets it.
+	ResolvedRun string `json:"resolvedRun,omitempty"`
 }
 
 // PoolTrend is a pool's figures of the last run.
@@ -118,8 +133,8 @@ type Store interface {
 	// Load returns the stored state, an empty one where there is none yet, and
 	// an error (never an empty state) where it is damaged or of a later schema.
 	Load(ctx context.Context) (*State, error)
-	// Save replaces the stored state atomically. It fails with ErrLostLock when
-	// another run has taken over.
+	// Save replaces the stored state atomically. It needs the lock and fails with
+	// ErrLostLock when another run has taken over.
 	Save(ctx context.Context, s *State) error
 	// Lock keeps other runs from writing until unlock is called. It fails with
 	// ErrLocked while another run holds it.

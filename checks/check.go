@@ -140,6 +140,8 @@ type Outcome struct {
 	// Incomplete is true where a need was not read: it makes the run exit with
 	// 3. Missing route tables alone do not.
 	Incomplete bool
+	// Partial is the result's: with it, what is unseen does not put the rest in doubt.
+	Partial bool
 }
 
 // Evaluate runs one check. A need that was not read, or a panic, is unknown:
@@ -169,7 +171,7 @@ func Evaluate(c Check, in *Input) (out Outcome) {
 		normalise(&res.Findings[i])
 	}
 	sortFindings(res.Findings)
-	out.Findings, out.Unseen = res.Findings, res.Unseen
+	out.Findings, out.Unseen, out.Partial = res.Findings, res.Unseen, res.Partial
 	switch {
 	case res.Skip != "":
 		out.Status, out.Reason = StatusSkipped, res.Skip

@@ -4,7 +4,9 @@ import "slices"
 
 // All returns every check, sorted by id. A new check adds its line here.
 func All() []Check {
-	all := []Check{}
+	all := []Check{
+		clusterAccess(),
+	}
 	slices.SortFunc(all, func(a, b Check) int {
 		if a.ID < b.ID {
 			return -1
