@@ -5,7 +5,13 @@ import "slices"
 // All returns every check, sorted by id. A new check adds its line here.
 func All() []Check {
 	all := []Check{
+		blackholedRoutes(),
+		blocklessNodes(),
+		borrowedIPs(),
 		clusterAccess(),
+		ipamData(),
+		multiBlockNodes(),
+		poolUtilisation(),
 	}
 	slices.SortFunc(all, func(a, b Check) int {
 		if a.ID < b.ID {

@@ -131,3 +131,17 @@ func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen
 func Contains(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Addr().BitLen() == inner.Addr().BitLen() && outer.Contains(inner.Addr())
 }
+
+// lsh shifts left by n bits (0..128).
+func (u u128) lsh(n int) u128 {
+	switch {
+	case n <= 0:
+		return u
+	case n >= 128:
+		return u128{}
+	case n >= 64:
+		return u128{u.lo << (n - 64), 0}
+	default:
+		return u128{u.hi<<n | u.lo>>(64-n), u.lo << n}
+	}
+}

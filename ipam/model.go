@@ -315,11 +315,14 @@ type Node struct {
 	ASNumber      uint32
 	RRClusterID   string
 	Unschedulable bool
-	Ready         bool
-	ControlPlane  bool
-	Windows       bool
-	Deleting      bool
-	PodCIDRs      []netip.Prefix
+	// Tainted is true with a NoSchedule or NoExecute taint of the cluster's own
+	// (node.kubernetes.io/… ones come and go with the node's condition).
+	Tainted      bool
+	Ready        bool
+	ControlPlane bool
+	Windows      bool
+	Deleting     bool
+	PodCIDRs     []netip.Prefix
 	// MaxPods is status.capacity.pods; 0 when not known.
 	MaxPods int
 	// FlannelMigration nodes are skipped by Calico's collector.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"go4.org/netipx"
 )
 
 // ClusterRef names a cluster: Name is configured, ID is what stays when it is
@@ -76,9 +78,15 @@ type index struct {
 	alloc     map[netip.Addr]*allocRef
 	handleUse map[string]bool // handle ID has a live sibling
 	nodePods  map[string][]*Pod
-	reserved  []netip.Prefix
+	reserved  []netipx.IPRange
+	usage     map[*Pool]PoolUsage
 	blocksOf  map[string][]*Block // by Kubernetes name (or Calico name when the node is gone)
 	affinity  map[netip.Prefix][]*Affinity
+	blocks    map[netip.Prefix]*Block
+	// blockLengths are the prefix lengths that blocks have, longest first.
+	blockLengths []int
+	kind         Kind
+	kindWhy      string
 }
 
 type allocRef struct {
@@ -165,9 +173,16 @@ func (s *Snapshot) buildIndex() {
 	ix.alloc = make(map[netip.Addr]*allocRef)
 	ix.blocksOf = make(map[string][]*Block)
 	ix.handleUse = make(map[string]bool)
+	ix.blocks = make(map[netip.Prefix]*Block, len(s.Blocks))
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
 		b.pool = s.PoolOf(b.CIDR)
+		if _, ok := ix.blocks[b.CIDR]; !ok {
+			ix.blocks[b.CIDR] = b
+		}
+		if !slices.Contains(ix.blockLengths, b.CIDR.Bits()) {
+			ix.blockLengths = append(ix.blockLengths, b.CIDR.Bits())
+		}
 		if b.Owner.IsHost() {
 			name := s.KubernetesName(b.Owner.Name)
 			ix.blocksOf[name] = append(ix.blocksOf[name], b)
@@ -194,15 +209,21 @@ func (s *Snapshot) buildIndex() {
 			}
 		}
 	}
+	slices.SortFunc(ix.blockLengths, func(a, b int) int { return b - a })
 	ix.affinity = make(map[netip.Prefix][]*Affinity, len(s.Affinities))
 	for i := range s.Affinities {
 		a := &s.Affinities[i]
 		ix.affinity[a.CIDR] = append(ix.affinity[a.CIDR], a)
 	}
+	var reserved netipx.IPSetBuilder
 	for _, r := range s.Reservations {
-		ix.reserved = append(ix.reserved, r.CIDRs...)
+		for _, c := range r.CIDRs {
+			reserved.AddPrefix(c)
+		}
 	}
-	ix.reserved = mergePrefixes(ix.reserved)
+	if set, err := reserved.IPSet(); err == nil {
+		ix.reserved = set.Ranges()
+	}
 
 	ix.tables = make(map[string]*RouteTable, len(s.Tables))
 	for i := range s.Tables {
@@ -210,20 +231,8 @@ func (s *Snapshot) buildIndex() {
 		t.seal()
 		ix.tables[t.Node] = t
 	}
-}
-
-// mergePrefixes sorts and drops prefixes that lie inside others.
-func mergePrefixes(in []netip.Prefix) []netip.Prefix {
-	in = slices.Clone(in)
-	slices.SortFunc(in, comparePrefix)
-	out := in[:0]
-	for _, p := range in {
-		if n := len(out); n > 0 && Contains(out[n-1], p) {
-			continue
-		}
-		out = append(out, p)
-	}
-	return out
+	s.buildUsage()
+	ix.kind, ix.kindWhy = s.detectIPAM()
 }
 
 // KubernetesName maps a name from IPAM to the Kubernetes node name: through
@@ -280,23 +289,20 @@ func (s *Snapshot) AllocationOf(ip netip.Addr) (a Allocation, ok bool) {
 
 // BlockOf returns the most specific block that contains ip, or nil.
 func (s *Snapshot) BlockOf(ip netip.Addr) *Block {
-	var best *Block
-	// Blocks are sorted by address; overlapping ones are rare, so a walk back
-	// from the first block behind ip ends after a step or two.
-	i, _ := slices.BinarySearchFunc(s.Blocks, ip, func(b Block, ip netip.Addr) int {
-		if b.CIDR.Addr().Compare(ip) <= 0 {
-			return -1
+	for _, n := range s.ix.blockLengths {
+		if n > ip.BitLen() {
+			continue
 		}
-		return 1
-	})
-	for j := i - 1; j >= 0 && j >= i-64; j-- {
-		b := &s.Blocks[j]
-		if b.CIDR.Contains(ip) && (best == nil || b.CIDR.Bits() > best.CIDR.Bits()) {
-			best = b
+		p, _ := ip.Prefix(n)
+		if b, ok := s.ix.blocks[p]; ok {
+			return b
 		}
 	}
-	return best
+	return nil
 }
+
+// BlockAt returns the block with exactly this CIDR, or nil.
+func (s *Snapshot) BlockAt(cidr netip.Prefix) *Block { return s.ix.blocks[cidr] }
 
 // PoolOf returns the most specific pool that contains all of p, or nil.
 func (s *Snapshot) PoolOf(p netip.Prefix) *Pool {

@@ -1,0 +1,280 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"ipamaudit/ipam"
+)
+
+// blackholedRoutes finds running pods whose packets a node throws away.
+func blackholedRoutes() Check {
+	return Check{
+		ID:          "blackholed-routes",
+		Title:       "Nodes whose routing table drops packets for running pods",
+		SubjectKind: KindNode,
+		What: "A node whose own routing table sends the packets for a running pod into a blackhole (or an unreachable or prohibit route). " +
+			"A blackhole for a node's own block is healthy: it is there for addresses nobody uses. It hurts where a pod uses one of them and no longer prefix says where it is.",
+		Why: "Everything on that node, pods included, loses its traffic to that pod, silently. Other nodes may reach it, so it looks like an application fault.",
+		How: "For every node whose table is known, not only the block's owner: the longest prefix that contains the address of a running pod, as the kernel chooses it. " +
+			"Pods that are finished, being deleted, or younger than `settle` are left out, as are blackholes for advertised service ranges and a default route that drops.",
+		SeverityNote: "Always critical, and observed. Without any route table the check is unknown; with tables of some nodes it speaks for those and says how many it did not see.",
+		Needs:        []ipam.Resource{ipam.ResPods, ipam.ResNodes},
+		Uses:         []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResAffinities, ipam.ResBGPConfig, ipam.ResClusterInfo},
+		NeedsRoutes:  true,
+		Params:       []Param{{Name: "settle", Type: "duration", Default: "1m", Doc: "pods that started less than this before the snapshot are left out: their routes may be on their way"}},
+		Example: func() []Step {
+			return append([]Step{lookStep("NODE", "ADDRESS")}, borrowedSteps(exampleCommands(), nil, "NODE", nil)...)
+		},
+		References: []string{
+			"https://phabricator.wikimedia.org/T296303", "https://github.com/projectcalico/calico/issues/3246",
+			"https://github.com/projectcalico/calico/issues/2612", "https://github.com/projectcalico/calico/issues/2624",
+			"https://github.com/projectcalico/calico/issues/6486", "man ip-route(8)",
+		},
+		Run: runBlackholedRoutes,
+	}
+}
+
+// podAddress is an address of a running pod.
+type podAddress struct {
+	ip  netip.Addr
+	pod *ipam.Pod
+}
+
+// runningAddresses lists the addresses whose loss would be noticed, in order.
+func runningAddresses(in *Input) []podAddress {
+	settle := in.Params.Duration("settle")
+	var out []podAddress
+	for i := range in.Pods {
+		p := &in.Pods[i]
+		since := p.Started
+		if since.IsZero() {
+			since = p.Created
+		}
+		if p.Deleting || !since.IsZero() && in.Now.Sub(since) < settle {
+			continue
+		}
+		for _, ip := range p.IPs() {
+			out = append(out, podAddress{ip, p})
+		}
+	}
+	slices.SortFunc(out, func(a, b podAddress) int {
+		return cmp.Or(a.ip.Compare(b.ip), strings.Compare(a.pod.Key(), b.pod.Key()))
+	})
+	return out
+}
+
+// drop is one address that a table loses.
+type drop struct {
+	podAddress
+	route *ipam.Route
+	block *ipam.Block
+}
+
+func runBlackholedRoutes(in *Input) Result {
+	var res Result
+	addresses := runningAddresses(in)
+	known, expected := 0, 0
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		if n.Windows {
+			continue
+		}
+		expected++
+		t := in.Table(n.Name)
+		if t == nil {
+			continue
+		}
+		known++
+		if drops := dropsOf(in, t, addresses); len(drops) > 0 {
+			res.Findings = append(res.Findings, blackholeFinding(in, n, t, drops))
+		}
+	}
+	if missing := expected - known; missing > 0 || known == 0 {
+		what := fmt.Sprintf("route tables of %d of %d nodes", missing, expected)
+		if known == 0 {
+			what = "route tables (of no node)"
+		}
+		res.Unseen = []string{what}
+		res.Partial = known > 0
+	}
+	return res
+}
+
+func dropsOf(in *Input, t *ipam.RouteTable, addresses []podAddress) []drop {
+	var out []drop
+	for _, r := range t.Dropping() {
+		if r.Dst.Bits() == 0 || in.InServiceCIDR(r.Dst) {
+			continue
+		}
+		from, _ := slices.BinarySearchFunc(addresses, r.Dst.Addr(), func(a podAddress, ip netip.Addr) int { return a.ip.Compare(ip) })
+		for _, a := range addresses[from:] {
+			if !r.Dst.Contains(a.ip) {
+				break
+			}
+			if t.Lookup(a.ip) != r {
+				continue
+			}
+			b := in.BlockOf(a.ip)
+			if t.Kind == ipam.BIRDTable && b != nil && b.Pool() != nil && in.RoutesBy(b.Pool()) == ipam.Felix {
+				continue
+			}
+			out = append(out, drop{a, r, b})
+		}
+	}
+	slices.SortFunc(out, func(a, b drop) int { return a.ip.Compare(b.ip) })
+	return out
+}
+
+func blackholeFinding(in *Input, n *ipam.Node, t *ipam.RouteTable, drops []drop) Finding {
+	f := Finding{
+		Severity: Critical,
+		Subject:  Subject{Kind: KindNode, Name: n.Name},
+		Title:    "Node " + n.Name + " drops traffic to running pods",
+	}
+	var causes []string
+	cause := func(s string) {
+		if !slices.Contains(causes, s) {
+			causes = append(causes, s)
+		}
+	}
+	nodes := map[string]bool{}
+	for _, d := range drops {
+		nodes[d.pod.NodeName] = true
+		f.Affected = append(f.Affected, Affected{Kind: KindIP, Name: d.ip.String(), Note: fmt.Sprintf("%s, hit by `%s`%s", podNote(d.pod), routeText(d.route), blockNote(d.block))})
+		cause(dropCause(in, n, d))
+	}
+	age := ""
+	if !t.AsOf.IsZero() && in.AsOf.Sub(t.AsOf) > time.Hour {
+		age = fmt.Sprintf(" (table read %s before the snapshot)", in.AsOf.Sub(t.AsOf).Round(time.Minute))
+	}
+	f.Detail = fmt.Sprintf("The longest matching prefix in the %s table of %s is a dropping route for %s of pods on %s%s. %s. Everything on %s loses its traffic to them; `ip route get ADDRESS` there says \"Invalid argument\".",
+		t.Kind, n.Name, count(uint64(len(drops)), "address"), count(uint64(len(nodes)), "node"), age, strings.Join(causes, ". "), n.Name)
+	f.Remediation = blackholeSteps(in, n, drops)
+	return f
+}
+
+func routeText(r *ipam.Route) string {
+	if t := strings.Join(strings.Fields(r.Text), " "); t != "" {
+		return t
+	}
+	return string(r.Type) + " " + r.Dst.String()
+}
+
+func blockNote(b *ipam.Block) string {
+	if b == nil {
+		return ", in no known block"
+	}
+	return ", block " + b.CIDR.String() + " of " + or(b.Owner.Name, "nobody")
+}
+
+// dropCause says why the node has the dropping route and lacks a better one.
+func dropCause(in *Input, n *ipam.Node, d drop) string {
+	switch {
+	case d.route.Dst.IsSingleIP():
+		return fmt.Sprintf("The blackhole is a host route: blocks of a single address shadow their own pod (projectcalico/calico#2624)")
+	case d.block == nil:
+		return fmt.Sprintf("No block is known for %s", d.route.Dst)
+	case in.NodeByFold(d.block.Owner.Name) == n && d.pod.NodeName == n.Name:
+		return fmt.Sprintf("%s owns block %s and runs the pod, but has no route to it: Felix has not programmed it", n.Name, d.block.CIDR)
+	case in.NodeByFold(d.block.Owner.Name) == n:
+		return fmt.Sprintf("%s owns block %s, drops what it has no route for, and has not learnt the host routes of the addresses that other nodes borrow", n.Name, d.block.CIDR)
+	default:
+		if a := staleAffinity(in, n, d.block); a != nil {
+			return fmt.Sprintf("%s holds an affinity (%s, %s) for block %s, which belongs to %s", n.Name, a.Name, a.State, d.block.CIDR, or(d.block.Owner.Name, "nobody"))
+		}
+		return fmt.Sprintf("%s drops block %s, which belongs to %s", n.Name, d.block.CIDR, or(d.block.Owner.Name, "nobody"))
+	}
+}
+
+// staleAffinity is the node's affinity for a block of another owner.
+func staleAffinity(in *Input, n *ipam.Node, b *ipam.Block) *ipam.Affinity {
+	for _, a := range in.AffinitiesOf(b.CIDR) {
+		if in.NodeByFold(a.Node) == n && a.Node != b.Owner.Name {
+			return a
+		}
+	}
+	return nil
+}
+
+// blackholeSteps picks the remedies that fit the causes: a stale affinity is
+// deleted, a pod without its local route is recreated, a borrowed address
+// needs capacity first; a fixed address needs its route carried.
+func blackholeSteps(in *Input, n *ipam.Node, drops []drop) []Step {
+	c := commandsFor(in.Snapshot)
+	steps := []Step{lookStep(n.Name, drops[0].ip.String())}
+	var stale []*ipam.Affinity
+	var local []*ipam.Pod
+	byBorrower := map[string][]borrowedUse{}
+	foreign := false
+	for _, d := range drops {
+		switch {
+		case d.pod.NodeName == n.Name || d.route.Dst.IsSingleIP():
+			local = append(local, d.pod)
+		case d.block != nil && in.NodeByFold(d.block.Owner.Name) != n:
+			if a := staleAffinity(in, n, d.block); a != nil && !slices.Contains(stale, a) {
+				stale = append(stale, a)
+			} else if a == nil {
+				foreign = true
+			}
+		case d.block != nil:
+			byBorrower[d.pod.NodeName] = append(byBorrower[d.pod.NodeName], borrowedUse{liveUse{ipam.Allocation{IP: d.ip, Block: d.block}, ipam.Holder{Pod: d.pod, NodeName: d.pod.NodeName}}, n})
+		default:
+			foreign = true
+		}
+	}
+	for _, a := range stale {
+		steps = append(steps, Step{
+			Title:    "Delete the stale affinity: the block itself names another owner",
+			Commands: []string{"kubectl get " + c.resource(ipam.ResAffinities) + " " + quote(a.Name) + " -o jsonpath='{.spec.node} {.spec.cidr} {.spec.state}{\"\\n\"}'", c.deleteAffinity(a.Name)},
+			Risk:     Destructive, Verify: "ip route get " + drops[0].ip.String() + "   # on " + n.Name + ": a way within a minute",
+		})
+	}
+	if foreign {
+		steps = append(steps, Step{
+			Title:    "Restart calico-node on " + n.Name + ": it rewrites its routes from the datastore",
+			Commands: []string{"kubectl delete pod -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(n.Name)},
+			Risk:     Disruptive, Verify: "ip route get " + drops[0].ip.String() + "   # on " + n.Name,
+		})
+	}
+	if len(local) > 0 {
+		del, bare, _ := recreate(c, local, commandLimit)
+		steps = append(steps, Step{
+			Title: "Recreate the pods whose own host route is missing or shadowed; with blocks of one address move to a pool with larger blocks" + leftOver(bare, nil),
+			Risk:  Disruptive, Commands: del, Verify: "ip route get " + drops[0].ip.String() + "   # on " + n.Name,
+		})
+	}
+	if len(byBorrower) > 0 {
+		steps = append(steps, borrowedRemedy(in, c, byBorrower)...)
+	}
+	return steps
+}
+
+// borrowedRemedy merges the steps for all borrowers into one order.
+func borrowedRemedy(in *Input, c commands, byBorrower map[string][]borrowedUse) []Step {
+	var all []borrowedUse
+	var who []string
+	for name, uses := range byBorrower {
+		who = append(who, name)
+		all = append(all, uses...)
+	}
+	slices.Sort(who)
+	slices.SortFunc(all, func(a, b borrowedUse) int { return a.alloc.IP.Compare(b.alloc.IP) })
+	steps := []Step{routingStep(c, "If the network can carry host routes, that alone brings the traffic back, without touching a pod")}
+	return append(steps, borrowedSteps(c, all[0].alloc.Block.Pool(), strings.Join(who, ", "), all)...)
+}
+
+func lookStep(node, ip string) Step {
+	return Step{
+		Title: "Look with your own eyes, on " + node,
+		Commands: []string{
+			"ip route get " + ip + "   # \"Invalid argument\" = dropped",
+			"ip route show match " + ip,
+		},
+		Risk: Safe, Verify: "The last line that matches is the one that counts.",
+	}
+}

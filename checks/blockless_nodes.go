@@ -1,0 +1,126 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+
+	"ipamaudit/ipam"
+)
+
+// blocklessNodes finds nodes that own no block and cannot get one.
+func blocklessNodes() Check {
+	return Check{
+		ID:          "blockless-nodes",
+		Title:       "Nodes in use that own no block and can claim none",
+		SubjectKind: KindNode,
+		What: "A node that owns no block in any pool that serves it, at a moment when no block is left to claim. " +
+			"Having no block is normal as long as one is free: Calico claims the first with the first pod.",
+		Why: "The next pod there borrows an address from another node's block, which some networks cannot route, " +
+			"or, with strict affinity, stays in ContainerCreating. The node looks Ready all the time.",
+		How: "Per address family: the pools that are enabled, assign automatically, allow workloads and select the node. The node owns no block in any of them and " +
+			"none is free (unclaimed and not wholly reserved; from Calico v3.32 also another node's empty block older than a minute). " +
+			"Cordoned nodes, the control plane, tainted nodes and nodes with host-network workloads only are left out unless a pod waits there for an address.",
+		SeverityNote: "Always high. Silent while a block is free.",
+		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResNodes},
+		Uses:         []ipam.Resource{ipam.ResPods, ipam.ResReservations, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResAffinities, ipam.ResNamespaces},
+		Example:      func() []Step { return blocklessSteps(exampleCommands(), nil, "NODE", nil) },
+		References: []string{
+			"https://phabricator.wikimedia.org/T296303", "https://github.com/projectcalico/calico/issues/5088",
+			"https://github.com/projectcalico/calico/issues/3246", "libcalico-go/lib/ipam/ipam.go (AutoAssign)",
+		},
+		Run: runBlocklessNodes,
+	}
+}
+
+func runBlocklessNodes(in *Input) Result {
+	var res Result
+	var live map[string][]liveUse
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		if !in.InUse(n) {
+			continue
+		}
+		var families, figures []string
+		var pools []*ipam.Pool
+		for _, v4 := range []bool{true, false} {
+			serving := in.Serving(n, v4, ipam.UseWorkload)
+			if len(serving) == 0 || len(in.OwnsIn(n.Name, serving)) > 0 {
+				continue
+			}
+			if free, reclaimable := in.Free(serving, n.Name); free+reclaimable > 0 {
+				continue
+			}
+			families = append(families, ipam.Family(v4))
+			pools = append(pools, serving...)
+			var claimed, blocks uint64
+			for _, p := range serving {
+				claimed, blocks = claimed+in.Usage(p).Claimed, blocks+in.Usage(p).Blocks
+			}
+			figures = append(figures, fmt.Sprintf("%s: 0 of %s free in %s (%s claimed)", ipam.Family(v4), count(blocks, "block"), poolNames(serving), figure(claimed)))
+		}
+		if len(families) == 0 {
+			continue
+		}
+		if live == nil {
+			live = liveByNode(in)
+		}
+		res.Findings = append(res.Findings, blocklessFinding(in, n, families, figures, pools, live[n.Name]))
+	}
+	return res
+}
+
+func blocklessFinding(in *Input, n *ipam.Node, families, figures []string, pools []*ipam.Pool, uses []liveUse) Finding {
+	var borrowed, waiting []Affected
+	for _, u := range uses {
+		if u.alloc.Block.Owner.IsHost() && u.holder.Pod != nil {
+			borrowed = append(borrowed, Affected{Kind: KindIP, Name: u.alloc.IP.String(), Note: u.holder.Pod.Key() + ", borrowed from " + u.alloc.Block.Owner.Name})
+		}
+	}
+	for _, p := range in.PodsOn(n.Name) {
+		if p.WaitsForAddress() {
+			waiting = append(waiting, Affected{Kind: KindPod, Namespace: p.Namespace, Name: p.Name, Note: "waits for an address"})
+		}
+	}
+	next := "The next pod here borrows an address from another node's block"
+	if in.Config.StrictAffinity {
+		next = "With strict affinity the next pod here gets no address and stays in ContainerCreating"
+	}
+	detail := []string{fmt.Sprintf("Owns no %s block and can claim none: %s", strings.Join(families, " and no "), strings.Join(figures, "; ")), next}
+	if len(borrowed) > 0 {
+		detail = append(detail, fmt.Sprintf("%s here already borrow", count(uint64(len(borrowed)), "pod address")))
+	}
+	if len(waiting) > 0 {
+		detail = append(detail, fmt.Sprintf("%s for an address", count(uint64(len(waiting)), "pod")+" waiting"))
+	}
+	var surplus []string
+	for _, g := range groupsFor(in, ipam.UseWorkload) {
+		if poolNames(g.pools) == poolNames(pools) {
+			for _, s := range surplusIn(in, g, liveByNode(in)) {
+				surplus = append(surplus, s.node.Name)
+			}
+		}
+	}
+	return Finding{
+		Severity:    High,
+		Subject:     Subject{Kind: KindNode, Name: n.Name},
+		Title:       "Node " + n.Name + " owns no block and none is free",
+		Detail:      strings.Join(detail, ". ") + ".",
+		Affected:    append(waiting, borrowed...),
+		Remediation: blocklessSteps(commandsFor(in.Snapshot), pools[0], n.Name, surplus),
+	}
+}
+
+// blocklessSteps gives the node a block: capacity first; nothing else helps.
+func blocklessSteps(c commands, p *ipam.Pool, node string, surplus []string) []Step {
+	steps := []Step{{
+		Title:    "Keep new pods off the node until a block is free",
+		Commands: []string{"kubectl cordon " + quote(node)},
+		Risk:     Disruptive, Verify: "kubectl get node " + quote(node) + "   # SchedulingDisabled",
+	}}
+	steps = append(steps, capacitySteps(c, p, surplus)...)
+	return append(steps, Step{
+		Title:    "Let pods onto the node again: the first one claims a block",
+		Commands: []string{"kubectl uncordon " + quote(node)},
+		Risk:     Safe, Verify: "kubectl get " + c.resource(ipam.ResAffinities) + " -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr | grep -w " + quote(node),
+	})
+}

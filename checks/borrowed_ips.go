@@ -1,0 +1,261 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ipamaudit/ipam"
+)
+
+// borrowedIPs finds addresses used on one node out of another node's block.
+func borrowedIPs() Check {
+	return Check{
+		ID:          "borrowed-ips",
+		Title:       "Addresses that a node borrows from another node's block",
+		SubjectKind: KindNode,
+		What: "A running pod (or a tunnel) whose address lies in a block that belongs to another node. Calico borrows when no free block is left and strict affinity is off, " +
+			"and when a pod asks for a fixed address.",
+		Why: "The owner drops its whole block except for routes it knows. Where BGP does not bring it the borrowed address' host route, " +
+			"the owner and its pods cannot reach the borrowed pod, and nothing alerts.",
+		How: "IPAM's record, the running pod and the node it really runs on must agree, and the block's owner is another node that exists. Without the owner's route table the topology decides how bad it is: " +
+			"Felix (VXLAN; IPIP from v3.33), a node mesh or a route reflector carry host routes; external peers alone usually do not. " +
+			"Addresses booked for the wrong node, leaked, ownerless, virtual, cooling down or without a recorded node belong to other checks.",
+		SeverityNote: "Medium; high (inferred) where the topology cannot carry the host route and no route table says otherwise. Lost traffic itself is `blackholed-routes`.",
+		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPods, ipam.ResNodes},
+		Uses:         []ipam.Resource{ipam.ResPools, ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResClusterInfo},
+		Example: func() []Step {
+			return borrowedSteps(exampleCommands(), nil, "NODE", nil)
+		},
+		References: []string{
+			"https://phabricator.wikimedia.org/T296303", "https://github.com/projectcalico/calico/issues/3246",
+			"https://github.com/projectcalico/calico/issues/4287", "https://github.com/projectcalico/calico/issues/1138",
+			"confd/etc/calico/confd/templates/bird_aggr.cfg.template", "felix/calc/l3_route_resolver.go",
+		},
+		Run: runBorrowedIPs,
+	}
+}
+
+// borrowedUse is one borrowed address.
+type borrowedUse struct {
+	liveUse
+	owner *ipam.Node
+}
+
+// borrowedBy sorts the borrowed addresses by the node that borrows.
+func borrowedBy(in *Input) map[string][]borrowedUse {
+	out := map[string][]borrowedUse{}
+	for i := range in.Blocks {
+		b := &in.Blocks[i]
+		if !b.Owner.IsHost() {
+			continue
+		}
+		owner := in.NodeByFold(b.Owner.Name)
+		if owner == nil {
+			continue
+		}
+		for a := range b.Allocations() {
+			if a.Attr.Node == "" {
+				continue
+			}
+			h := in.Holder(a)
+			switch h.Kind {
+			case ipam.HeldByPod, ipam.HeldBySibling, ipam.HeldByTunnel:
+			default:
+				continue
+			}
+			if h.Node == nil || h.Node == owner || in.NodeByFold(a.Attr.Node) != h.Node {
+				continue
+			}
+			out[h.NodeName] = append(out[h.NodeName], borrowedUse{liveUse{a, h}, owner})
+		}
+	}
+	return out
+}
+
+func runBorrowedIPs(in *Input) Result {
+	var res Result
+	byNode := borrowedBy(in)
+	c := commandsFor(in.Snapshot)
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		uses := byNode[n.Name]
+		if len(uses) == 0 {
+			continue
+		}
+		res.Findings = append(res.Findings, borrowedFinding(in, c, n, uses))
+	}
+	return res
+}
+
+func borrowedFinding(in *Input, c commands, n *ipam.Node, uses []borrowedUse) Finding {
+	f := Finding{
+		Severity: Medium,
+		Subject:  Subject{Kind: KindNode, Name: n.Name},
+		Title:    "Node " + n.Name + " borrows addresses from other nodes' blocks",
+	}
+	owners := map[string]int{}
+	var risk, carried, unseen []string
+	fixed := 0
+	note := func(list *[]string, s string) {
+		if !slices.Contains(*list, s) {
+			*list = append(*list, s)
+		}
+	}
+	for _, u := range uses {
+		owners[u.owner.Name]++
+		what := "tunnel of " + n.Name
+		if u.holder.Pod != nil {
+			what = u.holder.Pod.Key()
+			if fixedAddress(u.holder.Pod, u.alloc.IP) {
+				fixed++
+				what += ", fixed by annotation"
+			}
+		}
+		verdict := verdictOf(in, n, u)
+		switch {
+		case verdict.carry == ipam.AtRisk:
+			note(&risk, verdict.why)
+		case verdict.carry == ipam.CarryUnknown:
+			note(&unseen, verdict.why)
+		default:
+			note(&carried, verdict.why)
+		}
+		f.Affected = append(f.Affected, Affected{Kind: KindIP, Name: u.alloc.IP.String(),
+			Note: fmt.Sprintf("%s, from block %s of %s (%s)", what, u.alloc.Block.CIDR, u.owner.Name, verdict.short)})
+	}
+	var from []string
+	for name, k := range owners {
+		from = append(from, fmt.Sprintf("%s (%d)", name, k))
+	}
+	slices.Sort(from)
+	detail := []string{fmt.Sprintf("%s in use here out of blocks of %s", count(uint64(len(uses)), "address"), names(from, 5)), whyBorrowed(in, n, fixed, len(uses))}
+	if len(risk) > 0 {
+		f.Severity, f.Evidence = High, Inferred
+		detail = append(detail, "Likely unreachable from the owner: "+strings.Join(risk, "; ")+". No route table of the owner was seen that says otherwise")
+	}
+	for _, s := range append(carried, unseen...) {
+		detail = append(detail, upperFirst(s))
+	}
+	f.Detail = strings.Join(detail, ". ") + "."
+	f.Remediation = borrowedSteps(c, firstPool(uses), n.Name, uses)
+	return f
+}
+
+// carryVerdict is what is known of the way from the owner to a borrowed address.
+type carryVerdict struct {
+	carry ipam.Carry
+	why   string
+	short string
+}
+
+func verdictOf(in *Input, n *ipam.Node, u borrowedUse) carryVerdict {
+	if t := in.Table(u.owner.Name); t != nil && t.Kind == ipam.KernelTable {
+		if r := t.Lookup(u.alloc.IP); r != nil && r.Type.Drops() {
+			return carryVerdict{ipam.Carried, "the owner's route table shows that it drops some of them: see blackholed-routes", "dropped by the owner"}
+		}
+		return carryVerdict{ipam.Carried, "the owner's route table has a way to each of the others", "owner has a route"}
+	}
+	p := u.alloc.Block.Pool()
+	if p == nil {
+		return carryVerdict{ipam.CarryUnknown, "block " + u.alloc.Block.CIDR.String() + " is in no pool", "owner's route unknown"}
+	}
+	carry, why := in.CarriesHostRoute(p, u.owner, n)
+	short := map[ipam.Carry]string{ipam.Carried: "host route carried", ipam.AtRisk: "host route at risk", ipam.CarryUnknown: "owner's route unknown"}[carry]
+	return carryVerdict{carry, why, short}
+}
+
+// whyBorrowed says why Calico borrowed: no block free now, a fixed address, or
+// none free back then.
+func whyBorrowed(in *Input, n *ipam.Node, fixed, total int) string {
+	if fixed == total {
+		return "The pods ask for these addresses by annotation"
+	}
+	for _, v4 := range []bool{true, false} {
+		pools := in.Serving(n, v4, ipam.UseWorkload)
+		if len(pools) == 0 {
+			continue
+		}
+		if free, reclaimable := in.Free(pools, n.Name); free+reclaimable == 0 {
+			return fmt.Sprintf("Cause: no block is free in %s and strict affinity is %s, so Calico borrows", poolNames(pools), onOff(in.Config.StrictAffinity))
+		}
+	}
+	return fmt.Sprintf("Blocks are free now; they were not, or the addresses were fixed, when these pods started (strict affinity is %s)", onOff(in.Config.StrictAffinity))
+}
+
+func onOff(b bool) string {
+	if b {
+		return "on"
+	}
+	return "off"
+}
+
+func upperFirst(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+func firstPool(uses []borrowedUse) *ipam.Pool { return uses[0].alloc.Block.Pool() }
+
+// borrowedSteps: capacity, then recreate the borrowers, then forbid borrowing.
+// In any other order pods borrow again, or hang instead of being unreachable.
+func borrowedSteps(c commands, p *ipam.Pool, node string, uses []borrowedUse) []Step {
+	steps := capacitySteps(c, p, nil)
+	var pods []*ipam.Pod
+	tunnel := false
+	for _, u := range uses {
+		if u.holder.Pod != nil {
+			pods = append(pods, u.holder.Pod)
+		} else {
+			tunnel = true
+		}
+	}
+	del, bare, fixed := recreate(c, pods, commandLimit)
+	if uses == nil {
+		del = []string{c.deletePod("NAMESPACE", "POD")}
+	}
+	if len(del)+len(bare) > 0 {
+		steps = append(steps, Step{
+			Title: "Once a block is free, recreate the borrowing pods: they get addresses from " + node + "'s own block" + leftOver(bare, nil),
+			Risk:  Disruptive, Commands: del,
+			Verify: c.showBorrowed() + "   # lists none of " + node,
+		})
+	}
+	if tunnel {
+		steps = append(steps, Step{
+			Title:    "Once a block is free, let calico-node take a tunnel address from it",
+			Commands: []string{"kubectl get pods -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node), "kubectl delete pod -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node)},
+			Risk:     Disruptive, Verify: c.showBorrowed() + "   # lists no tunnel of " + node,
+		})
+	}
+	if len(fixed) > 0 {
+		steps = append(steps, routingStep(c, "Fixed addresses come back to the same block: "+names(fixed, 5)+" need their route carried instead"))
+		return steps
+	}
+	return append(steps, strictStep(c))
+}
+
+// routingStep makes BGP carry host routes; it leaves IPAM alone.
+func routingStep(c commands, title string) Step {
+	cmds := []string{"calicoctl get bgppeers -o wide"}
+	if !c.version.Before(3, 23) {
+		cmds = append(cmds, `calicoctl patch bgppeer PEER -p '{"spec":{"numAllowedLocalASNumbers":1}}'   # for each eBGP peer; since v3.23`)
+	}
+	return Step{
+		Title:    title + " (accept the own AS from eBGP peers, or let the routers override it, or add a route reflector or the node mesh)",
+		Commands: cmds, Risk: Disruptive,
+		Verify: "ip route get ADDRESS   # on the owner: a way, not \"Invalid argument\"",
+	}
+}
+
+// strictStep forbids borrowing. It is last: it heals nothing that exists, and
+// without a free block it turns unreachable pods into pods that do not start.
+func strictStep(c commands) Step {
+	return Step{
+		Title:    "Last, when nothing is borrowed and every node has a block: forbid borrowing. It changes no running pod; nodes without a block start none",
+		Commands: []string{c.strictAffinity()},
+		Risk:     Disruptive, Verify: "calicoctl ipam show --show-configuration   # StrictAffinity true",
+	}
+}

@@ -1,0 +1,143 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+
+	"ipamaudit/ipam"
+)
+
+// commands writes command lines for the Calico version and API group that were
+// read. Every command here exists in that version; flags and their first
+// version are listed beside them.
+type commands struct {
+	version ipam.Version
+	// group is the API group of the IPAM objects without its version.
+	group string
+}
+
+func commandsFor(s *ipam.Snapshot) commands {
+	c := commands{version: s.Info.Version, group: "crd.projectcalico.org"}
+	if s.API == ipam.APIv3 {
+		c.group = "projectcalico.org"
+	}
+	return c
+}
+
+// exampleCommands are those for an unknown, current version, for documentation.
+func exampleCommands() commands { return commands{group: "crd.projectcalico.org"} }
+
+// resource is the plural with its group, so that kubectl cannot pick another
+// group's objects of the same name.
+func (c commands) resource(r ipam.Resource) string {
+	if r == ipam.ResIPAMConfig && c.group == "projectcalico.org" {
+		return "ipamconfigurations." + c.group
+	}
+	return string(r) + "." + c.group
+}
+
+// strictAffinity switches borrowing off for good. `calicoctl ipam configure`
+// came with calicoctl v3.14 (calicoctl#2119).
+func (c commands) strictAffinity() string {
+	if c.version.Before(3, 14) {
+		return fmt.Sprintf(`kubectl patch %s default --type merge -p '{"spec":{"strictAffinity":true}}'`, c.resource(ipam.ResIPAMConfig))
+	}
+	return "calicoctl ipam configure --strictaffinity=true"
+}
+
+// showBlocks lists blocks and their use.
+func (c commands) showBlocks() string { return "calicoctl ipam show --show-blocks" }
+
+// showBorrowed lists borrowed addresses (all versions since v3.21, and before).
+func (c commands) showBorrowed() string { return "calicoctl ipam show --show-borrowed" }
+
+// deletePod deletes a pod the normal way: CNI DEL runs and gives the address
+// back. --force would leak it.
+func (c commands) deletePod(namespace, name string) string {
+	return "kubectl -n " + quote(namespace) + " delete pod " + quote(name)
+}
+
+// addPool creates a pool through calicoctl, which validates what kubectl on
+// the raw resource does not (overlaps, block size).
+func (c commands) addPool(like *ipam.Pool) []string {
+	name, size, ipip, vxlan, selector, nat := "NEW-POOL", "26", "Never", "Never", "all()", ""
+	if like != nil {
+		name, size, ipip, vxlan, selector = like.Name+"-2", fmt.Sprint(like.BlockSize), or(like.IPIPMode, "Never"), or(like.VXLANMode, "Never"), or(like.NodeSelector, "all()")
+	}
+	return []string{
+		`NEW_CIDR=   # a range that your network routes to these nodes and nothing else uses`,
+		strings.Join([]string{
+			"calicoctl create -f - <<EOF",
+			"apiVersion: projectcalico.org/v3",
+			"kind: IPPool",
+			"metadata:",
+			"  name: " + yamlString(name),
+			"spec:",
+			"  cidr: ${NEW_CIDR:?set it first}",
+			"  blockSize: " + size,
+			"  ipipMode: " + ipip,
+			"  vxlanMode: " + vxlan,
+			"  nodeSelector: " + yamlString(selector) + nat,
+			"EOF",
+		}, "\n"),
+	}
+}
+
+// deleteEmptyBlock deletes an empty block and its affinity, both guarded by
+// what was read: an object that has changed since answers Conflict. Block first:
+// an affinity without a block is harmless for a moment, a block without its
+// affinity is out of everybody's reach.
+func (c commands) deleteEmptyBlock(b *ipam.Block, a *ipam.Affinity) []string {
+	path := "/apis/" + c.group + "/" + c.apiVersion()
+	cmds := []string{"calicoctl datastore migrate lock"}
+	cmds = append(cmds, fmt.Sprintf(`kubectl get %s %s -o jsonpath='{.spec.attributes}{"\n"}'   # must print [] or nothing`, c.resource(ipam.ResBlocks), quote(b.Name)))
+	cmds = append(cmds, guardedDelete(path+"/ipamblocks/"+b.Name, b.UID, b.ResourceVersion))
+	if a != nil {
+		cmds = append(cmds, guardedDelete(path+"/blockaffinities/"+a.Name, a.UID, ""))
+	}
+	return append(cmds, "calicoctl datastore migrate unlock")
+}
+
+func (c commands) apiVersion() string {
+	if c.group == "projectcalico.org" {
+		return "v3"
+	}
+	return "v1"
+}
+
+func guardedDelete(path, uid, resourceVersion string) string {
+	pre := `"uid":"` + uid + `"`
+	if resourceVersion != "" {
+		pre += `,"resourceVersion":"` + resourceVersion + `"`
+	}
+	return fmt.Sprintf(`kubectl delete --raw %s -f - <<<'{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{%s}}'`, quote(path), pre)
+}
+
+// deleteAffinity deletes one BlockAffinity by name.
+func (c commands) deleteAffinity(name string) string {
+	return "kubectl delete " + c.resource(ipam.ResAffinities) + " " + quote(name)
+}
+
+// quote makes s one word for a POSIX shell. Names come from the cluster and
+// are not trusted.
+func quote(s string) string {
+	if s != "" && strings.IndexFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:/@=-", r))
+	}) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// yamlString quotes s for YAML inside a here-document: no expansion, no escape.
+func yamlString(s string) string {
+	s = strings.NewReplacer("'", "''", "$", `\$`, "`", "\\`", `\`, `\\`, "\n", " ").Replace(s)
+	return "'" + s + "'"
+}
+
+func or(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}

@@ -1,0 +1,210 @@
+package checks
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"ipamaudit/ipam"
+)
+
+// group is a set of nodes that share the same serving pools of one family:
+// what free blocks mean is a question to the group.
+type group struct {
+	v4    bool
+	pools []*ipam.Pool
+	// nodes in use, sorted by name; selected counts all nodes the pools serve.
+	nodes    []*ipam.Node
+	selected int
+	// lacking are nodes in use without a block in these pools.
+	lacking []*ipam.Node
+}
+
+// groupsFor sorts the cluster's nodes by the pools that serve them.
+func groupsFor(in *Input, use ipam.Uses) []*group {
+	byKey := map[string]*group{}
+	var keys []string
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		for _, v4 := range []bool{true, false} {
+			pools := in.Serving(n, v4, use)
+			if len(pools) == 0 {
+				continue
+			}
+			key := poolNames(pools)
+			g := byKey[key]
+			if g == nil {
+				g = &group{v4: v4, pools: pools}
+				byKey[key] = g
+				keys = append(keys, key)
+			}
+			g.selected++
+			if !in.InUse(n) {
+				continue
+			}
+			g.nodes = append(g.nodes, n)
+			if len(in.OwnsIn(n.Name, pools)) == 0 {
+				g.lacking = append(g.lacking, n)
+			}
+		}
+	}
+	slices.Sort(keys)
+	out := make([]*group, 0, len(keys))
+	for _, k := range keys {
+		out = append(out, byKey[k])
+	}
+	return out
+}
+
+// free counts the blocks of the group that are unclaimed and those that any
+// node in need could take over. A node cannot reclaim its own; with one node
+// in need that difference is looked at per node, see blockless-nodes.
+func (g *group) free(in *Input) (free, reclaimable uint64) { return in.Free(g.pools, "") }
+
+func (g *group) blocks(in *Input) uint64 {
+	n := uint64(0)
+	for _, p := range g.pools {
+		n += in.Usage(p).Blocks
+	}
+	return min(n, ipam.MaxCount)
+}
+
+// scarce tells whether blocks are scarce: fewer are free than nodes lack one,
+// or under scarcePercent of what the pools can be cut into.
+func (g *group) scarce(in *Input, scarcePercent float64) (bool, string) {
+	free, reclaimable := g.free(in)
+	avail, total := min(free+reclaimable, ipam.MaxCount), g.blocks(in)
+	switch {
+	case uint64(len(g.lacking)) > avail:
+		return true, fmt.Sprintf("%s free for %s without one", count(avail, "block"), count(uint64(len(g.lacking)), "node"))
+	case float64(avail)*100 < scarcePercent*float64(total):
+		return true, fmt.Sprintf("%d of %d blocks free, under %s %%", avail, total, trimFloat(scarcePercent))
+	}
+	return false, fmt.Sprintf("%s of %s blocks free", figure(avail), figure(total))
+}
+
+func poolNames(pools []*ipam.Pool) string {
+	names := make([]string, len(pools))
+	for i, p := range pools {
+		names[i] = p.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// figure prints a count with thin groups of three; capped counts say so.
+func figure(n uint64) string {
+	if n >= ipam.MaxCount {
+		return "over 9×10^15"
+	}
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// count prints "1 block" or "4 blocks".
+func count(n uint64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	if strings.HasSuffix(noun, "s") {
+		return figure(n) + " " + noun + "es"
+	}
+	return figure(n) + " " + noun + "s"
+}
+
+func percent(part, whole uint64) float64 {
+	if whole == 0 {
+		return 100
+	}
+	return 100 * float64(part) / float64(whole)
+}
+
+// trimFloat prints a percentage with at most one decimal.
+func trimFloat(f float64) string {
+	if f > 0 && f < 0.1 {
+		return "under 0.1"
+	}
+	return strconv.FormatFloat(math.Round(f*10)/10, 'f', -1, 64)
+}
+
+// names joins up to limit names and says how many more there are.
+func names(list []string, limit int) string {
+	if len(list) <= limit {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:limit], ", "), len(list)-limit)
+}
+
+func nodeNames(nodes []*ipam.Node) []string {
+	out := make([]string, len(nodes))
+	for i, n := range nodes {
+		out[i] = n.Name
+	}
+	return out
+}
+
+// liveUse is one address that a running pod or tunnel uses on a node.
+type liveUse struct {
+	alloc  ipam.Allocation
+	holder ipam.Holder
+}
+
+// liveByNode sorts every live allocation by the node it is really used on.
+func liveByNode(in *Input) map[string][]liveUse {
+	out := map[string][]liveUse{}
+	for i := range in.Blocks {
+		for a := range in.Blocks[i].Allocations() {
+			h := in.Holder(a)
+			if h.Kind.Live() && h.NodeName != "" {
+				out[h.NodeName] = append(out[h.NodeName], liveUse{a, h})
+			}
+		}
+	}
+	return out
+}
+
+// podNote describes the pod behind an address.
+func podNote(p *ipam.Pod) string {
+	if p.NodeName == "" {
+		return p.Key()
+	}
+	return p.Key() + " on " + p.NodeName
+}
+
+// fixedAddress reports whether the pod asked for ip by annotation.
+func fixedAddress(p *ipam.Pod, ip netip.Addr) bool { return slices.Contains(p.RequestedIPs, ip) }
+
+// recreate returns the commands that recreate pods, and the names of those
+// that nothing would recreate or that would come back with the same address.
+// At most limit pods are spelled out; the affected list has them all.
+func recreate(c commands, pods []*ipam.Pod, limit int) (cmds, bare, fixed []string) {
+	pods = slices.Clone(pods)
+	slices.SortFunc(pods, func(a, b *ipam.Pod) int { return strings.Compare(a.Key(), b.Key()) })
+	pods = slices.Compact(pods)
+	n := 0
+	for _, p := range pods {
+		switch {
+		case len(p.RequestedIPs) > 0:
+			fixed = append(fixed, p.Key())
+		case p.OwnerKind == "" || p.OwnerKind == "Node":
+			bare = append(bare, p.Key())
+		case n >= limit:
+			n++
+		default:
+			n++
+			cmds = append(cmds, c.deletePod(p.Namespace, p.Name))
+		}
+	}
+	if n > limit {
+		cmds = append(cmds, fmt.Sprintf("# … and %d more, see the list of affected addresses", n-limit))
+	}
+	return cmds, bare, fixed
+}
+
+// commandLimit is how many pods a remediation spells out.
+const commandLimit = 20
