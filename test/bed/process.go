@@ -1,0 +1,88 @@
+package bed
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// process is a running program whose output goes to a log file.
+type process struct {
+	name, log string
+	cmd       *exec.Cmd
+	done      chan struct{} // closed when it has ended
+}
+
+func startProcess(dir, program string, args ...string) (*process, error) {
+	p := &process{name: filepath.Base(program), done: make(chan struct{})}
+	p.log = filepath.Join(dir, p.name+".log")
+	log, err := os.Create(p.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the child has its own copy
+	p.cmd = exec.Command(program, args...)
+	p.cmd.Dir = dir
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = dieWithParent()
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	go func() {
+		p.cmd.Wait() // how it ended is told by its log
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// waitReady polls until ready returns nil. It gives up when the process ends
+// or ctx does, with the end of the log in the error.
+func (p *process) waitReady(ctx context.Context, ready func(context.Context) error) error {
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	last := fmt.Errorf("not asked yet")
+	for {
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended (%s); its log %s ends:\n%s", p.name, p.cmd.ProcessState, p.log, p.logTail())
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w; last answer: %w; its log %s ends:\n%s", p.name, context.Cause(ctx), last, p.log, p.logTail())
+		case <-tick.C:
+			if last = ready(ctx); last == nil {
+				return nil
+			}
+		}
+	}
+}
+
+func (p *process) logTail() string {
+	data, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return tail(string(data), 15)
+}
+
+func (p *process) signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
+
+// stop asks the process to end and kills it when it has not within grace.
+func (p *process) stop(grace time.Duration) {
+	p.signal(syscall.SIGCONT) // a paused process would never hear the other
+	p.signal(syscall.SIGTERM)
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-timer.C:
+		p.kill()
+	}
+}
+
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	<-p.done
+}
