@@ -103,6 +103,8 @@ type TicketState struct {
 	Reopened      int    `json:"reopened,omitempty"`
 	// Resolved is true after the tool has told the ticket that the problem is gone.
 	Resolved bool `json:"resolved,omitempty"`
+	// MissingSince is when the ticket could not be seen first; zero while it can be.
+	MissingSince time.Time `json:"missingSince,omitzero"`
 	// Intent is a call that may or may not have happened.
 	Intent *Intent `json:"intent,omitempty"`
 }
