@@ -24,7 +24,7 @@ func blackholedRoutes() Check {
 			"Pods that are finished, being deleted, or younger than `settle` are left out, as are blackholes for advertised service ranges and a default route that drops.",
 		SeverityNote: "Always critical, and observed. Without any route table the check is unknown; with tables of some nodes it speaks for those and says how many it did not see.",
 		Needs:        []ipam.Resource{ipam.ResPods, ipam.ResNodes},
-		Uses:         []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResAffinities, ipam.ResBGPConfig, ipam.ResClusterInfo},
+		Uses:         []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResAffinities, ipam.ResBGPConfig, ipam.ResFelixConfig, ipam.ResClusterInfo},
 		NeedsRoutes:  true,
 		Params:       []Param{{Name: "settle", Type: "duration", Default: "1m", Doc: "pods that started less than this before the snapshot are left out: their routes may be on their way"}},
 		Example: func() []Step {

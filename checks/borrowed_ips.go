@@ -23,7 +23,7 @@ func borrowedIPs() Check {
 			"Addresses booked for the wrong node, leaked, ownerless, virtual, cooling down or without a recorded node belong to other checks.",
 		SeverityNote: "Medium; high (inferred) where the topology cannot carry the host route and no route table says otherwise. Lost traffic itself is `blackholed-routes`.",
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPods, ipam.ResNodes},
-		Uses:         []ipam.Resource{ipam.ResPools, ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResClusterInfo},
+		Uses:         []ipam.Resource{ipam.ResPools, ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResFelixConfig, ipam.ResClusterInfo},
 		Example: func() []Step {
 			return borrowedSteps(exampleCommands(), nil, "NODE", nil)
 		},

@@ -77,7 +77,7 @@ func runIPAMData(in *Input) Result {
 func dataLostSteps(c commands) []Step {
 	return []Step{
 		{
-			Title: "Stop new pods from taking addresses in use: lock the datastore (no pod can start meanwhile)",
+			Title:    "Stop new pods from taking addresses in use: lock the datastore (no pod can start meanwhile)",
 			Commands: []string{"calicoctl datastore migrate lock"},
 			Risk:     Disruptive, Verify: "kubectl get " + c.resource(ipam.ResClusterInfo) + " default -o jsonpath='{.spec.datastoreReady}'   # false",
 		},

@@ -1,0 +1,117 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+
+	"ipamaudit/ipam"
+)
+
+// Markdown is the check's page: what docs/checks/<id>.md holds and what
+// `ipamaudit checks ID` prints.
+func (c Check) Markdown() string {
+	var b strings.Builder
+	section := func(title, body string) {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", title, strings.TrimSpace(body))
+	}
+	fmt.Fprintf(&b, "# %s\n\n%s. One finding per %s.\n", c.ID, c.Title, subjectNoun(c.SubjectKind))
+	section("What", c.What)
+	section("Why it matters", c.Why)
+	section("How it is detected", c.How+"\n\n"+c.SeverityNote+"\n\n"+c.needsText())
+	section("Remediation", c.remediationText())
+	section("Tune", c.tuneText())
+	section("Suppress", "```yaml\nsuppressions:\n  - check: "+c.ID+"\n    cluster: \"prod-eu-*\"\n    subject: \""+c.SubjectKind+" *\"\n    reason: why this is fine\n    owner: team-network\n    until: 2027-01-31\n```")
+	refs := make([]string, len(c.References))
+	for i, r := range c.References {
+		refs[i] = "- " + r
+	}
+	section("Public reports and sources", strings.Join(refs, "\n"))
+	return b.String()
+}
+
+func subjectNoun(kind string) string {
+	switch kind {
+	case KindPool:
+		return "pool"
+	case KindBlock:
+		return "block"
+	case KindIP:
+		return "address"
+	default:
+		return strings.ToLower(kind)
+	}
+}
+
+func (c Check) needsText() string {
+	code := func(rs []ipam.Resource) string {
+		out := make([]string, len(rs))
+		for i, r := range rs {
+			out[i] = "`" + string(r) + "`"
+		}
+		return strings.Join(out, ", ")
+	}
+	var parts []string
+	if len(c.Needs) > 0 {
+		parts = append(parts, "Cannot do without: "+code(c.Needs)+". If one was not read the check is `unknown`.")
+	}
+	if c.NeedsRoutes {
+		parts = append(parts, "Looks at route tables; without any it is `unknown`.")
+	}
+	if len(c.Uses) > 0 {
+		parts = append(parts, "Uses where it was read: "+code(c.Uses)+".")
+	}
+	if c.TicketAfter > 1 {
+		parts = append(parts, fmt.Sprintf("One look cannot prove it: a ticket is filed after %d runs in a row.", c.TicketAfter))
+	}
+	return strings.Join(parts, " ")
+}
+
+func (c Check) remediationText() string {
+	var b strings.Builder
+	b.WriteString("In this order; a finding carries the same steps with the real names, for the Calico version that was read.\n")
+	for i, s := range c.Example() {
+		fmt.Fprintf(&b, "\n%d. **%s** (%s)\n", i+1, s.Title, s.Risk)
+		if len(s.Commands) > 0 {
+			b.WriteString("\n   ```bash\n")
+			for _, cmd := range s.Commands {
+				for line := range strings.Lines(cmd + "\n") {
+					b.WriteString("   " + line)
+				}
+			}
+			b.WriteString("   ```\n")
+		}
+		fmt.Fprintf(&b, "\n   Verify: %s\n", s.Verify)
+	}
+	return b.String()
+}
+
+func (c Check) tuneText() string {
+	if len(c.Params) == 0 {
+		return "This check has no parameters. Switch it off with\n\n```yaml\nchecks:\n  - id: " + c.ID + "\n    enabled: false\n```"
+	}
+	var b strings.Builder
+	b.WriteString("| parameter | default | meaning |\n| --- | --- | --- |\n")
+	for _, p := range c.Params {
+		fmt.Fprintf(&b, "| `%s` | `%v` | %s |\n", p.Name, p.Default, p.Doc)
+	}
+	fmt.Fprintf(&b, "\n```yaml\nchecks:\n  - id: %s\n    params:\n      %s: %v\n```\n\nThe same under `clusters[].checks` holds for one cluster only.", c.ID, c.Params[0].Name, c.Params[0].Default)
+	return b.String()
+}
+
+// Index is docs/checks/README.md: every check in one table.
+func Index() string {
+	var b strings.Builder
+	b.WriteString(`# The checks
+
+` + "`ipamaudit checks`" + ` prints this list, ` + "`ipamaudit checks ID`" + ` one page. The pages are generated from the checks themselves (` + "`make generate`" + `).
+
+Severities: **critical** traffic of a running pod is lost, or a live address may be given out twice, or a node in use can start no pod; **high** the next pod or node here fails; **medium** waste or risk with room left; **low** hygiene, in the report only.
+
+| check | finds | one finding per |
+| --- | --- | --- |
+`)
+	for _, c := range All() {
+		fmt.Fprintf(&b, "| [%s](%s.md) | %s | %s |\n", c.ID, c.ID, c.Title, subjectNoun(c.SubjectKind))
+	}
+	return b.String()
+}
