@@ -77,6 +77,7 @@ fuzz-short: ## Run every fuzz test for FUZZTIME (10s)
 
 .PHONY: generate
 generate: ## Regenerate everything that is generated (ClusterRole, docs, schema)
+	go run ./docs/gen
 	go generate ./...
 
 .PHONY: verify-generated
