@@ -79,9 +79,9 @@ func (c *Cluster) inherit(run *Run) {
 func validateClusters(clusters []Cluster, f *findings) {
 	names, accesses := map[string]string{}, map[string]string{}
 	for i := range clusters {
-		c, path := &clusters[i], fmt.Sprintf("clusters[%d]", i)
+		c, path := &clusters[i], indexed("clusters", i)
 		c.validate(path, f)
-		unique(f, names, c.Name, path+".name", "%q is also the name of %s", c.Name)
+		unique(f, names, c.Name, path+".name", "%q is set twice, first in %s", c.Name)
 		unique(f, accesses, c.access(), path, "reaches the same cluster as %s: every ticket would be filed twice")
 	}
 }

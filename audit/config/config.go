@@ -2,9 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net"
-	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -109,32 +106,4 @@ func (c *Config) validate(ids []string, now time.Time, f *findings) {
 	c.Jira.validate(c.Clusters, f)
 	c.Slack.validate(c.Clusters, f)
 	c.Report.validate(f)
-}
-
-// mentions tells whether a problem already names one of the keys of a section.
-func (f *findings) mentions(path string, keys ...string) bool {
-	return f.named[path] || slices.ContainsFunc(keys, func(k string) bool { return f.named[join(path, k)] })
-}
-
-// oneOf reports a value that is not in a list.
-func (f *findings) oneOf(path, value string, list []string) {
-	if value == "" || slices.Contains(list, value) || f.named[path] {
-		return
-	}
-	p := f.at(path, fmt.Sprintf("must be one of %s, not %s", strings.Join(list, ", "), quote(value)))
-	p.Suggestion = nearest(value, list)
-	f.named[path] = true
-	f.failAt(p)
-}
-
-// plainHTTP warns of a token that would travel readable; to this machine it may.
-func (f *findings) plainHTTP(path, text string) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" || u.Hostname() == "localhost" {
-		return
-	}
-	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsLoopback() {
-		return
-	}
-	f.warn(path, "is not https: everybody on the way can read the token")
 }

@@ -16,3 +16,5 @@
 //
 // What one field cannot say, such as "one of these two", is in the section's validate().
 package config
+
+//go:generate go test . -run TestExampleFile -update

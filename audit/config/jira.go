@@ -138,14 +138,12 @@ func (j *Jira) validate(clusters []Cluster, f *findings) {
 	if j.IsCloud() && j.Username == "" {
 		f.fail("jira.username", "is required by Jira Cloud: the e-mail address of the token's account")
 	}
-	if j.Project == "" {
-		for i, c := range clusters {
-			if c.Jira.Project == "" {
-				f.fail("jira.project", "is required: %s has no project of its own", indexed("clusters", i))
-			}
-		}
-		if len(clusters) == 0 {
-			f.fail("jira.project", "is required to file tickets")
+	if j.Project == "" && len(clusters) == 0 {
+		f.fail("jira.project", "is required to file tickets")
+	}
+	for i, c := range clusters {
+		if j.ProjectOf(c) == "" {
+			f.fail("jira.project", "is required: %s has no project of its own", indexed("clusters", i))
 		}
 	}
 }

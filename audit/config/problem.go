@@ -3,6 +3,8 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"net"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -45,11 +47,16 @@ type Error struct {
 	Problems []Problem
 }
 
-// Error is one problem a line.
+// Error is one problem a line; a file that is no configuration at all is cut short.
 func (e *Error) Error() string {
-	lines := make([]string, len(e.Problems))
+	const most = 100
+	var lines []string
 	for i, p := range e.Problems {
-		lines[i] = p.String()
+		if i == most {
+			lines = append(lines, fmt.Sprintf("... and %d more problems", len(e.Problems)-most))
+			break
+		}
+		lines = append(lines, p.String())
 	}
 	return strings.Join(lines, "\n")
 }
@@ -91,6 +98,34 @@ func (f *findings) failAt(p Problem) {
 
 func (f *findings) warn(path, format string, args ...any) {
 	f.warnings = append(f.warnings, Warning(f.at(path, fmt.Sprintf(format, args...))))
+}
+
+// mentions tells whether a problem already names one of the keys of a section.
+func (f *findings) mentions(path string, keys ...string) bool {
+	return f.named[path] || slices.ContainsFunc(keys, func(k string) bool { return f.named[join(path, k)] })
+}
+
+// oneOf reports a value that is not in a list.
+func (f *findings) oneOf(path, value string, list []string) {
+	if value == "" || slices.Contains(list, value) || f.named[path] {
+		return
+	}
+	p := f.at(path, fmt.Sprintf("must be one of %s, not %s", strings.Join(list, ", "), quote(value)))
+	p.Suggestion = nearest(value, list)
+	f.named[path] = true
+	f.failAt(p)
+}
+
+// plainHTTP warns of a token that would travel readable; to this machine it may.
+func (f *findings) plainHTTP(path, text string) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" || u.Hostname() == "localhost" {
+		return
+	}
+	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsLoopback() {
+		return
+	}
+	f.warn(path, "is not https: everybody on the way can read the token")
 }
 
 // at locates a path: where it was set, else where the section around it stands.
@@ -145,6 +180,9 @@ const (
 func nearest(word string, candidates []string) string {
 	plain := func(s string) string {
 		return strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(s))
+	}
+	if len(word) > 64 {
+		return "" // not a typo, and distance takes its time
 	}
 	best, bestDistance := "", max(2, len(word)/3)+1
 	for _, c := range candidates {

@@ -81,37 +81,41 @@ func (s *Slack) validate(clusters []Cluster, f *findings) {
 		f.fail("slack.webhookURL", "is set together with a token: keep one of the two (the token can do more)")
 	case !token.IsSet() && !webhook.IsSet() && !f.mentions("slack", "token", "tokenFile", "webhookURL", "webhookURLFile"):
 		f.fail("slack.token", "is required to post: set token or tokenFile (or webhookURL)")
-	case webhook.IsSet():
-		// The webhook decides the channel.
-		for i, c := range clusters {
-			if c.Slack.Channel != "" {
-				f.fail(indexed("clusters", i)+".slack.channel", "needs a bot token: a webhook posts to one channel only")
-			}
-		}
-	case s.Channel == "":
-		if len(clusters) == 0 {
-			f.fail("slack.channel", "is required to post")
-		}
-		for i, c := range clusters {
-			if c.Slack.Channel == "" {
-				f.fail("slack.channel", "is required: %s has no channel of its own", indexed("clusters", i))
-			}
+	}
+	if webhook.IsSet() && !token.IsSet() {
+		s.validateWebhook(clusters, f)
+	} else {
+		s.validateChannels(clusters, f)
+	}
+}
+
+// validateWebhook refuses what would be ignored: a webhook is made for one channel.
+func (s *Slack) validateWebhook(clusters []Cluster, f *findings) {
+	for i, c := range clusters {
+		if c.Slack.Channel != "" {
+			f.fail(indexed("clusters", i)+".slack.channel", "needs a bot token: a webhook posts to its own channel only")
 		}
 	}
-	channelIDs(s.Channel, clusters, f)
 }
 
 // channelID is the form that chat.update and conversations.history insist on.
 var channelID = regexp.MustCompile(`^[CGD][A-Z0-9]{6,}$`)
 
-func channelIDs(channel string, clusters []Cluster, f *findings) {
+func (s *Slack) validateChannels(clusters []Cluster, f *findings) {
 	check := func(path, channel string) {
 		if channel != "" && !channelID.MatchString(channel) {
 			f.warn(path, "%s is a name: only by its id (C…) is a digest found again after a crash", quote(channel))
 		}
 	}
-	check("slack.channel", channel)
+	check("slack.channel", s.Channel)
+	if s.Channel == "" && len(clusters) == 0 {
+		f.fail("slack.channel", "is required to post")
+	}
 	for i, c := range clusters {
-		check(indexed("clusters", i)+".slack.channel", c.Slack.Channel)
+		at := indexed("clusters", i)
+		check(at+".slack.channel", c.Slack.Channel)
+		if s.ChannelOf(c) == "" {
+			f.fail("slack.channel", "is required: %s has no channel of its own", at)
+		}
 	}
 }

@@ -112,8 +112,9 @@ func (r *reader) value(n *yaml.Node, k *key, path string) any {
 			return r.wrongKind(n, k, path)
 		}
 		return r.free(n, path, 0)
+	default:
+		return r.single(n, k, path)
 	}
-	return r.single(n, k, path)
 }
 
 // resolve follows documents and aliases and counts what it sees; nil once that is too much.
@@ -301,7 +302,11 @@ func (r *reader) labels(n *yaml.Node, k *key, path string) any {
 	labels := map[string]string{}
 	item := &key{kind: kindText}
 	for _, e := range r.entries(n, path, 0) {
-		if text, ok := r.value(e.value, item, join(path, printable(e.key.Value))).(string); ok {
+		at := join(path, printable(e.key.Value))
+		if problem := item.checkText(e.key.Value); problem != "" {
+			r.f.fail(at, "its name %s", problem)
+		}
+		if text, ok := r.value(e.value, item, at).(string); ok {
 			labels[e.key.Value] = text
 		}
 	}
@@ -330,15 +335,16 @@ func (r *reader) free(n *yaml.Node, path string, depth int) any {
 			list = append(list, r.free(content, path, depth+1))
 		}
 		return list
+	default:
+		if n.ShortTag() == "!!timestamp" {
+			return n.Value // JSON has no dates
+		}
+		var v any
+		if err := n.Decode(&v); err != nil {
+			r.f.fail(path, "cannot be read: %v", err)
+		}
+		return v
 	}
-	if n.ShortTag() == "!!timestamp" {
-		return n.Value // JSON has no dates
-	}
-	var v any
-	if err := n.Decode(&v); err != nil {
-		r.f.fail(path, "cannot be read: %v", err)
-	}
-	return v
 }
 
 // yamlTags are the types of YAML that a kind takes. Texts must be texts: a version 1.10 without

@@ -99,10 +99,15 @@ func (s Suppressions) validate(ids []string, now time.Time, f *findings) {
 		if ids != nil && !strings.ContainsAny(one.Check, `*?[\`) {
 			f.oneOf(at+".check", one.Check, ids)
 		}
-		for _, note := range (Suppressions{*one}).Review(now, nil) {
-			if !now.IsZero() && !one.Until.IsZero() {
-				f.warn(at, "%s: in force until %s (owner: %s)", note.State, one.Until.Format(time.RFC3339), one.Owner)
-			}
+		if now.IsZero() || one.Until.IsZero() {
+			continue
+		}
+		until := one.Until.Format(time.RFC3339)
+		switch {
+		case one.Expired(now):
+			f.warn(at, "expired at %s and silences nothing: %s decides whether to renew or remove it", until, quote(one.Owner))
+		case one.Expired(now.Add(expiryNotice)):
+			f.warn(at, "expires at %s: %s decides whether to renew it", until, quote(one.Owner))
 		}
 	}
 }

@@ -35,8 +35,9 @@ func (k kind) single() bool {
 	switch k {
 	case kindText, kindSecret, kindBool, kindInteger, kindNumber, kindDuration, kindTime:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // key describes one setting, or a section of them.
@@ -62,7 +63,7 @@ type key struct {
 func (k *key) comment() string {
 	switch {
 	case k.choices != "":
-		return k.doc + " (" + k.choices + ")"
+		return strings.TrimSpace(k.doc + " (" + k.choices + ")")
 	case k.kind == kindList:
 		return k.doc + " (sample)"
 	}
@@ -211,10 +212,10 @@ func sectionOf(t reflect.Type) *key {
 			k.enum = strings.Split(enum, ",")
 			k.choices = strings.ReplaceAll(enum, ",", "|")
 		}
-		switch k.kind {
-		case kindSection:
+		if k.kind == kindSection {
 			k.keys = sectionOf(field.Type).keys
-		case kindList:
+		}
+		if k.kind == kindList {
 			k.keys = sectionOf(field.Type.Elem()).keys
 		}
 		k.min, k.max = k.limit(tag.Get("min")), k.limit(tag.Get("max"))

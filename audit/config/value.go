@@ -50,8 +50,9 @@ func (k *key) parse(text string) (any, string) {
 			return nil, k.mustBe(text)
 		}
 		return t, ""
+	default:
+		return nil, "cannot be written as one word"
 	}
-	return nil, "cannot be written as one word"
 }
 
 func (k *key) mustBe(text string) string {
@@ -64,13 +65,17 @@ func (k *key) checkText(text string) string {
 		return "must not be empty"
 	case text == "":
 		return "" // as good as not set
-	case !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl):
-		return fmt.Sprintf("contains control characters: %s", quote(text))
+	case !utf8.ValidString(text) || strings.ContainsFunc(text, unprintable):
+		return fmt.Sprintf("contains characters that cannot be printed: %s", quote(text))
 	case k.enum != nil && !slices.Contains(k.enum, text):
 		return fmt.Sprintf("must be one of %s, not %s", strings.Join(k.enum, ", "), quote(text))
 	}
 	return formats[k.format].problem(text)
 }
+
+// unprintable finds control characters, line breaks and marks that turn the direction of text:
+// names end up in terminals, tickets and messages.
+func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
 func (k *key) checkLimits(n float64) string {
 	show := func(limit float64) string {

@@ -130,25 +130,19 @@ func (p *printer) word(c *key, v reflect.Value) string {
 	if p.docs && c.example != "" {
 		return c.example
 	}
-	var value any
-	switch c.kind {
-	case kindSecret:
-		value = v.Interface().(Secret).String()
-	case kindDuration:
-		value = durationText(v.Interface().(time.Duration))
-	case kindTime:
-		value = v.Interface().(time.Time).Format(time.RFC3339)
-	default:
-		value = plain(v.Interface())
+	if c.kind == kindSecret {
+		return flow(Secret(v.String()).String())
 	}
-	return flow(value)
+	return flow(plain(v.Interface()))
 }
 
-// plain writes the durations among parameters as people write them.
+// plain writes durations and times as people write them.
 func plain(v any) any {
 	switch v := v.(type) {
 	case time.Duration:
 		return durationText(v)
+	case time.Time:
+		return v.Format(time.RFC3339)
 	case map[string]any:
 		m := map[string]any{}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
