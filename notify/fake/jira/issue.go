@@ -108,7 +108,7 @@ func (s *Server) bulkFetch(c *call) answer {
 			found = append(found, s.issueView(i, parseFields(in.Fields, "*navigable"), in.Properties))
 		}
 	}
-	return ok(map[string]any{"expand": "schema,names", "issues": found, "issueErrors": []any{}})
+	return ok(map[string]any{"issues": found, "issueErrors": []any{}})
 }
 
 func (s *Server) editIssue(c *call) answer {
@@ -273,20 +273,26 @@ func (s *Server) putRemoteLink(c *call) answer {
 	return reply
 }
 
+// listRemoteLinks answers an array, and with a globalId that one link.
 func (s *Server) listRemoteLinks(c *call) answer {
+	want := c.URL.Query().Get("globalId")
 	i, hidden := s.visible(c, c.vars[0])
 	if hidden != nil {
 		return *hidden
 	}
 	rows := []any{}
 	for _, l := range i.RemoteLinks {
-		if want := c.URL.Query().Get("globalId"); want != "" && want != l.GlobalID {
-			continue
-		}
-		rows = append(rows, map[string]any{
+		row := map[string]any{
 			"id": l.ID, "self": s.self("issue", i.Key, "remotelink", strconv.Itoa(l.ID)), "globalId": l.GlobalID,
 			"object": map[string]any{"url": l.URL, "title": l.Title},
-		})
+		}
+		if l.GlobalID != "" && l.GlobalID == want {
+			return ok(row)
+		}
+		rows = append(rows, row)
+	}
+	if want != "" {
+		return failed(http.StatusNotFound, "There is no remote issue link with the global id '"+want+"'.")
 	}
 	return ok(rows)
 }

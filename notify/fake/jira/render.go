@@ -58,7 +58,7 @@ func (s *Server) statusView(st Status) map[string]any {
 	}{ToDo: {2, "To Do", "blue-gray"}, InProgress: {4, "In Progress", "yellow"}, Done: {3, "Done", "green"}}
 	cat := categories[st.Category]
 	v := s.named("status", s.statusID(st.Name), st.Name)
-	v["description"], v["iconUrl"] = "", s.self("..", "..", "..", "images", "icons", "status.png")
+	v["description"], v["iconUrl"] = "", "https://jira.example.com/images/icons/status.png"
 	v["statusCategory"] = map[string]any{
 		"self": s.self("statuscategory", strconv.Itoa(cat.id)), "id": cat.id, "key": st.Category, "name": cat.name, "colorName": cat.color,
 	}
