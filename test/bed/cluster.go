@@ -2,6 +2,7 @@ package bed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/csv"
@@ -37,7 +38,8 @@ type Options struct {
 	Calico   CalicoAPI // default: CalicoV1
 	Users    []User    // who may log in by static token, besides the administrator
 	Audit    bool      // keep a record of every request, for Cluster.Requests
-	Dir      string    // for data and logs; default: a temporary directory, removed on Stop
+	Dir      string    // for data and keys; default: a temporary directory, removed on Stop
+	LogDir   string    // for the servers' logs; default: Dir
 
 	// MinimalCRDs chooses this package's own definitions even where Calico's
 	// are at hand ($IPAMAUDIT_CALICO_CRDS, or a sibling shared/crds of any
@@ -61,7 +63,7 @@ type Cluster struct {
 	URL  string // https://127.0.0.1:port
 	Etcd string // http://127.0.0.1:port, no authentication: for tests that load by the ten thousand
 
-	dir       string
+	dir, logs string
 	removeDir bool
 	ca        []byte // PEM
 	admin     User
@@ -90,6 +92,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		}
 		c.dir, c.removeDir = dir, true
 	}
+	c.logs = cmp.Or(o.LogDir, c.dir)
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("no answer within %s", readyTimeout))
 	defer cancel()
 	if err := c.start(ctx, o); err != nil {
@@ -160,7 +163,7 @@ func (c *Cluster) startServers(ctx context.Context, o Options) error {
 	c.Etcd = "http://127.0.0.1:" + strconv.Itoa(ports[0])
 	c.URL = "https://127.0.0.1:" + strconv.Itoa(ports[1])
 
-	c.etcd, err = startProcess(c.dir, o.Programs.Etcd, append([]string{
+	c.etcd, err = startProcess(c.dir, c.logs, o.Programs.Etcd, append([]string{
 		"--name=bed",
 		"--data-dir=" + c.path("etcd"),
 		"--listen-client-urls=" + c.Etcd, "--advertise-client-urls=" + c.Etcd,
@@ -198,7 +201,7 @@ func (c *Cluster) startServers(ctx context.Context, o Options) error {
 	if o.Audit {
 		flags = append(flags, "--audit-policy-file="+c.path("audit-policy.yaml"), "--audit-log-path="+c.path("audit.log"))
 	}
-	c.apiserver, err = startProcess(c.dir, o.Programs.APIServer, append(flags, o.APIServerFlags...)...)
+	c.apiserver, err = startProcess(c.dir, c.logs, o.Programs.APIServer, append(flags, o.APIServerFlags...)...)
 	if err != nil {
 		return err
 	}
@@ -311,7 +314,7 @@ func (c *Cluster) end(stop func()) {
 func (c *Cluster) Logs(lines int) string {
 	var out strings.Builder
 	for _, name := range []string{"kube-apiserver.log", "etcd.log"} {
-		if data, err := os.ReadFile(c.path(name)); err == nil {
+		if data, err := os.ReadFile(filepath.Join(c.logs, name)); err == nil {
 			fmt.Fprintf(&out, "--- %s of %s\n%s\n", name, c.Name, tail(string(data), lines))
 		}
 	}

@@ -17,9 +17,9 @@ type process struct {
 	done      chan struct{} // closed when it has ended
 }
 
-func startProcess(dir, program string, args ...string) (*process, error) {
+func startProcess(dir, logs, program string, args ...string) (*process, error) {
 	p := &process{name: filepath.Base(program), done: make(chan struct{})}
-	p.log = filepath.Join(dir, p.name+".log")
+	p.log = filepath.Join(logs, p.name+".log")
 	log, err := os.Create(p.log)
 	if err != nil {
 		return nil, err

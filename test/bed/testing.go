@@ -3,6 +3,7 @@ package bed
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -24,10 +25,16 @@ func Fleet(t testing.TB, options ...Options) []*Cluster {
 		t.Fatal(err)
 	}
 	clusters := make([]*Cluster, len(options))
+	logs := make([]string, len(options))
+	for i := range options {
+		if logs[i], err = os.MkdirTemp(t.ArtifactDir(), "cluster-"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	for i, o := range options {
 		group.Go(func() (err error) {
-			o.Programs = programs
+			o.Programs, o.LogDir = programs, logs[i]
 			clusters[i], err = Start(ctx, o)
 			return err
 		})
