@@ -60,7 +60,7 @@ func (r *reader) environment(env []string) map[string]any {
 		k, path := keys[name], paths[name]
 		switch {
 		case k == nil:
-			r.f.failAt(Problem{File: sourceEnv, Path: printable(name), Message: "unknown variable", Suggestion: nearest(name, names)})
+			r.f.failAt(Problem{File: sourceEnv, Path: printable(name), Message: "unknown variable", Suggestion: Nearest(name, names)})
 		case text == "":
 		case !k.kind.single():
 			r.f.failAt(Problem{File: sourceEnv, Path: name, Message: path + " is " + string(k.kind) + ": it can only be set in a file"})

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,5 +88,17 @@ func TestBadFiles(t *testing.T) {
 			}
 			golden(t, strings.TrimSuffix(file, ".yaml")+".err", got)
 		})
+	}
+}
+
+// TestNoConfigurationAtAll: a large file of something else is refused in a moment, and briefly.
+func TestNoConfigurationAtAll(t *testing.T) {
+	var text strings.Builder
+	for i := range 90_000 {
+		fmt.Fprintf(&text, "concurrency%d: 1\n", i)
+	}
+	_, _, err := Load(Options{File: writeConfig(t, text.String())})
+	if err == nil || strings.Count(err.Error(), "\n") != mostShown || !strings.HasSuffix(err.Error(), "... and 89900 more problems") {
+		t.Errorf("%.2000v", err)
 	}
 }

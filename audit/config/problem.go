@@ -47,13 +47,15 @@ type Error struct {
 	Problems []Problem
 }
 
+// mostShown is how many problems an error prints.
+const mostShown = 100
+
 // Error is one problem a line; a file that is no configuration at all is cut short.
 func (e *Error) Error() string {
-	const most = 100
 	var lines []string
 	for i, p := range e.Problems {
-		if i == most {
-			lines = append(lines, fmt.Sprintf("... and %d more problems", len(e.Problems)-most))
+		if i == mostShown {
+			lines = append(lines, fmt.Sprintf("... and %d more problems", len(e.Problems)-mostShown))
 			break
 		}
 		lines = append(lines, p.String())
@@ -111,7 +113,7 @@ func (f *findings) oneOf(path, value string, list []string) {
 		return
 	}
 	p := f.at(path, fmt.Sprintf("must be one of %s, not %s", strings.Join(list, ", "), quote(value)))
-	p.Suggestion = nearest(value, list)
+	p.Suggestion = Nearest(value, list)
 	f.named[path] = true
 	f.failAt(p)
 }
@@ -175,9 +177,9 @@ const (
 	sourceFlags = "command line"
 )
 
-// nearest is the candidate that was probably meant, or "". Typing errors are one or two letters; a
+// Nearest is the candidate that was probably meant, or "". Typing errors are one or two letters; a
 // wrong case, a missing or a surplus hyphen cost nothing.
-func nearest(word string, candidates []string) string {
+func Nearest(word string, candidates []string) string {
 	plain := func(s string) string {
 		return strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(s))
 	}

@@ -241,7 +241,11 @@ func (r *reader) params(free *key, siblings []entry) *key {
 // this very name that lives elsewhere.
 func (r *reader) unknown(name *yaml.Node, k *key, path string) {
 	p := Problem{File: r.f.file, Line: name.Line, Path: join(path, printable(name.Value)), Message: "unknown key"}
-	if p.Suggestion = nearest(name.Value, k.names()); p.Suggestion != "" {
+	if len(r.f.problems) >= mostShown {
+		r.f.failAt(p) // nobody will read a suggestion, and they take their time
+		return
+	}
+	if p.Suggestion = Nearest(name.Value, k.names()); p.Suggestion != "" {
 		r.f.named[join(path, p.Suggestion)] = true
 	} else {
 		var homes []string
@@ -374,7 +378,7 @@ func (r *reader) word(text string, k *key, path string) any {
 	}
 	p := r.f.at(path, problem)
 	if k.enum != nil {
-		p.Suggestion = nearest(text, k.enum)
+		p.Suggestion = Nearest(text, k.enum)
 	}
 	r.f.named[path] = true
 	r.f.failAt(p)
