@@ -26,7 +26,7 @@ func (s *Server) clause(c *call, field, op string, operands []string) (predicate
 	case "key", "issuekey", "issue", "id":
 		for _, v := range operands {
 			if s.find(v) == nil {
-				return nil, fmt.Errorf("An issue with key '%s' does not exist for field '%s'.", v, field)
+				return nil, refuse("An issue with key '%s' does not exist for field '%s'.", v, field)
 			}
 		}
 		return anyOf(field, op, operands, func(i *Issue) []string { return append([]string{i.ID, i.Key}, i.PreviousKeys...) }, strings.EqualFold)
@@ -68,7 +68,7 @@ func (s *Server) clause(c *call, field, op string, operands []string) (predicate
 	case "updated", "updateddate":
 		return s.date(field, op, operands, func(i *Issue) time.Time { return i.Updated })
 	}
-	return nil, fmt.Errorf("Field '%s' does not exist or you do not have permission to view it.", field)
+	return nil, refuse("Field '%s' does not exist or you do not have permission to view it.", field)
 }
 
 func (s *Server) isProjectName(name string) bool {
@@ -85,7 +85,7 @@ func known(field string, operands, names []string) error {
 }
 
 func unknownValue(value, field string) error {
-	return fmt.Errorf("The value '%s' does not exist for the field '%s'.", value, field)
+	return refuse("The value '%s' does not exist for the field '%s'.", value, field)
 }
 
 // anyOf compares a field that has any number of values. The negative operators
@@ -111,7 +111,7 @@ func anyOf(field, op string, operands []string, values func(*Issue) []string, sa
 }
 
 func unsupported(op, field string) error {
-	return fmt.Errorf("The operator '%s' is not supported by the '%s' field.", op, field)
+	return refuse("The operator '%s' is not supported by the '%s' field.", op, field)
 }
 
 func (s *Server) date(field, op string, operands []string, of func(*Issue) time.Time) (predicate, error) {
@@ -125,7 +125,7 @@ func (s *Server) date(field, op string, operands []string, of func(*Issue) time.
 	}
 	limit, err := s.when(operands[0])
 	if err != nil {
-		return nil, fmt.Errorf("Date value '%s' for field '%s' is invalid. Valid formats include: 'yyyy/MM/dd HH:mm', "+
+		return nil, refuse("Date value '%s' for field '%s' is invalid. Valid formats include: 'yyyy/MM/dd HH:mm', "+
 			"'yyyy-MM-dd HH:mm', 'yyyy/MM/dd', 'yyyy-MM-dd', or a period format e.g. '-5d', '4w 2d'.", operands[0], field)
 	}
 	return func(i *Issue) bool {

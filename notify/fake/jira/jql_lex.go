@@ -1,7 +1,6 @@
 package fakejira
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -61,14 +60,14 @@ func quoted(runes []rune, start int) (text string, next int, err error) {
 		case runes[n] == '\\' && n+1 < len(runes):
 			n++
 			if !strings.ContainsRune(`\"'nrt `, runes[n]) {
-				return "", 0, fmt.Errorf("Error in the JQL Query: '\\%c' is an illegal JQL escape sequence. (line 1, character %d)", runes[n], n)
+				return "", 0, refuse("Error in the JQL Query: '\\%c' is an illegal JQL escape sequence. (line 1, character %d)", runes[n], n)
 			}
 			b.WriteString(strings.NewReplacer("n", "\n", "r", "\r", "t", "\t").Replace(string(runes[n])))
 		default:
 			b.WriteRune(runes[n])
 		}
 	}
-	return "", 0, fmt.Errorf("Error in the JQL Query: The quoted string '%s' has not been completed. (line 1, character %d)",
+	return "", 0, refuse("Error in the JQL Query: The quoted string '%s' has not been completed. (line 1, character %d)",
 		string(runes[start+1:]), start+1)
 }
 

@@ -14,6 +14,13 @@ type query struct {
 	bounded bool // it restricts something
 }
 
+// jqlError is what Jira says of a query that it refuses, in Jira's own spelling.
+type jqlError string
+
+func (e jqlError) Error() string { return string(e) }
+
+func refuse(format string, a ...any) error { return jqlError(fmt.Sprintf(format, a...)) }
+
 // compile reads the JQL that a client which looks for its own tickets would
 // send. Anything else is an error that names the clause: a fake that guessed
 // would hide the mistake.
@@ -34,7 +41,7 @@ func (s *Server) compile(jql string, c *call) (query, error) {
 		return query{}, err
 	}
 	if !p.done() {
-		return query{}, fmt.Errorf("Error in the JQL Query: Expecting either 'OR' or 'AND' but got '%s'. (line 1, character %d)",
+		return query{}, refuse("Error in the JQL Query: Expecting either 'OR' or 'AND' but got '%s'. (line 1, character %d)",
 			p.peek().text, p.peek().at)
 	}
 	return q, nil
@@ -107,7 +114,7 @@ func (p *parser) not() (predicate, error) {
 			return nil, err
 		}
 		if !p.takeIf(")") {
-			return nil, fmt.Errorf("Error in the JQL Query: Expecting ')' before the end of the query.")
+			return nil, refuse("Error in the JQL Query: Expecting ')' before the end of the query.")
 		}
 		return inner, nil
 	}
@@ -117,12 +124,12 @@ func (p *parser) not() (predicate, error) {
 // clause reads field, operator and operands.
 func (p *parser) clause() (predicate, error) {
 	if p.done() {
-		return nil, fmt.Errorf("Error in the JQL Query: Expecting a field name at the end of the query.")
+		return nil, refuse("Error in the JQL Query: Expecting a field name at the end of the query.")
 	}
 	first := p.next
 	field := p.take()
 	if field.symbol || !field.quoted && reserved(field.text) {
-		return nil, fmt.Errorf("Error in the JQL Query: Expecting a field name but got '%s'. (line 1, character %d)", field.text, field.at)
+		return nil, refuse("Error in the JQL Query: Expecting a field name but got '%s'. (line 1, character %d)", field.text, field.at)
 	}
 	op, operands, err := p.operation()
 	if err != nil {
@@ -154,14 +161,14 @@ func (p *parser) operation() (op string, operands []string, err error) {
 			op = "is not"
 		}
 		if !p.takeIf("empty") && !p.takeIf("null") {
-			return "", nil, fmt.Errorf("Error in the JQL Query: the operator '%s' takes EMPTY or NULL, not '%s'.", op, p.peek().text)
+			return "", nil, refuse("Error in the JQL Query: the operator '%s' takes EMPTY or NULL, not '%s'.", op, p.peek().text)
 		}
 		return op, nil, nil
 	case p.takeIf("in"):
 		op = "in"
 	case p.takeIf("not"):
 		if !p.takeIf("in") {
-			return "", nil, fmt.Errorf("Error in the JQL Query: Expecting 'IN' after 'NOT' but got '%s'.", p.peek().text)
+			return "", nil, refuse("Error in the JQL Query: Expecting 'IN' after 'NOT' but got '%s'.", p.peek().text)
 		}
 		op = "not in"
 	case p.peek().symbol && slices.Contains([]string{"=", "!=", ">", ">=", "<", "<=", "~", "!~"}, p.peek().text):
@@ -170,11 +177,11 @@ func (p *parser) operation() (op string, operands []string, err error) {
 		value, err = p.value()
 		return op, []string{value}, err
 	default:
-		return "", nil, fmt.Errorf("Error in the JQL Query: Expecting operator but got '%s'. The valid operators are "+
+		return "", nil, refuse("Error in the JQL Query: Expecting operator but got '%s'. The valid operators are "+
 			"'=', '!=', '<', '>', '<=', '>=', '~', '!~', 'IN', 'NOT IN', 'IS' and 'IS NOT'.", p.peek().text)
 	}
 	if !p.takeIf("(") {
-		return "", nil, fmt.Errorf("Error in the JQL Query: the operator '%s' takes a list in brackets.", op)
+		return "", nil, refuse("Error in the JQL Query: the operator '%s' takes a list in brackets.", op)
 	}
 	for {
 		value, err := p.value()
@@ -186,22 +193,22 @@ func (p *parser) operation() (op string, operands []string, err error) {
 			return op, operands, nil
 		}
 		if !p.takeIf(",") {
-			return "", nil, fmt.Errorf("Error in the JQL Query: Expecting ')' or ',' but got '%s'.", p.peek().text)
+			return "", nil, refuse("Error in the JQL Query: Expecting ')' or ',' but got '%s'.", p.peek().text)
 		}
 	}
 }
 
 func (p *parser) value() (string, error) {
 	if p.done() || p.peek().symbol {
-		return "", fmt.Errorf("Error in the JQL Query: Expecting a value but got '%s'.", p.peek().text)
+		return "", refuse("Error in the JQL Query: Expecting a value but got '%s'.", p.peek().text)
 	}
 	t := p.take()
 	if !t.quoted && reserved(t.text) {
-		return "", fmt.Errorf("Error in the JQL Query: '%s' is a reserved JQL word. You must surround it in quotation marks to use it in a query. "+
+		return "", refuse("Error in the JQL Query: '%s' is a reserved JQL word. You must surround it in quotation marks to use it in a query. "+
 			"(line 1, character %d)", t.text, t.at)
 	}
 	if p.peek().is("(") && !t.quoted {
-		return "", fmt.Errorf("this server does not know the JQL function '%s()'", t.text)
+		return "", refuse("this server does not know the JQL function '%s()'", t.text)
 	}
 	return t.text, nil
 }
@@ -213,14 +220,14 @@ func (p *parser) orderBy() (func(a, b *Issue) int, error) {
 		return newest, nil
 	}
 	if !p.takeIf("by") {
-		return nil, fmt.Errorf("Error in the JQL Query: Expecting 'by' but got '%s'.", p.peek().text)
+		return nil, refuse("Error in the JQL Query: Expecting 'by' but got '%s'.", p.peek().text)
 	}
 	var keys []func(a, b *Issue) int
 	for {
 		name := p.take().text
 		key, known := orderKeys()[strings.ToLower(name)]
 		if !known {
-			return nil, fmt.Errorf("Not able to sort using field '%s'.", name)
+			return nil, refuse("Not able to sort using field '%s'.", name)
 		}
 		if p.takeIf("desc") {
 			ascending := key
@@ -234,7 +241,7 @@ func (p *parser) orderBy() (func(a, b *Issue) int, error) {
 		}
 	}
 	if len(keys) > 7 {
-		return nil, fmt.Errorf("The order by clause must not have more than 7 fields.")
+		return nil, refuse("The order by clause must not have more than 7 fields.")
 	}
 	return func(a, b *Issue) int {
 		for _, key := range keys {

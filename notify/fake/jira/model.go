@@ -63,7 +63,7 @@ type Attachment struct {
 type Change struct {
 	At   time.Time
 	By   string // Bot or Person
-	What string // "created", "status", "comment", "comment-edited", "property", "link", "attachment", "moved", or a field's id
+	What string // "created", "status", "comment", "comment-edited", "link", "attachment", "moved", "property <key>", or a field's id
 	From string // of a field: what it was
 	To   string // of a field: what it is; else the text or name that was added
 }

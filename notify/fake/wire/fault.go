@@ -25,7 +25,9 @@ const (
 	ServerError Kind = "server-error"
 	// Hang never answers; not processed. It ends when the client gives up.
 	Hang Kind = "hang"
-	// Reset cuts the connection before a byte of an answer; not processed.
+	// Reset cuts the connection before a byte of an answer; not processed. Go's
+	// own client repeats a GET that this happens to on a connection it had used
+	// before, so inject it more than once to be noticed there.
 	Reset Kind = "reset"
 	// CommitThenServerError does the work and answers 500.
 	CommitThenServerError Kind = "commit-then-500"
