@@ -242,3 +242,12 @@ func panicSite(stack []byte) string {
 	}
 	return "unknown place"
 }
+
+// DefaultParams are the values of the parameters where nobody set any.
+func (c Check) DefaultParams() Params {
+	p := Params{}
+	for _, param := range c.Params {
+		p[param.Name] = param.Default
+	}
+	return p
+}

@@ -20,7 +20,7 @@ func (c Check) Markdown() string {
 	section("How it is detected", c.How+"\n\n"+c.SeverityNote+"\n\n"+c.needsText())
 	section("Remediation", c.remediationText())
 	section("Tune", c.tuneText())
-	section("Suppress", "```yaml\nsuppressions:\n  - check: "+c.ID+"\n    cluster: \"prod-eu-*\"\n    subject: \""+c.SubjectKind+" *\"\n    reason: why this is fine\n    owner: team-network\n    until: 2027-01-31\n```")
+	section("Suppress", "```yaml\nsuppressions:\n  - check: "+c.ID+"\n    cluster: \"prod-eu-*\"\n    subject: \""+c.SubjectKind+"/*\"\n    reason: why this is fine\n    owner: team-network\n    until: 2027-01-31\n```")
 	refs := make([]string, len(c.References))
 	for i, r := range c.References {
 		refs[i] = "- " + r
