@@ -1,0 +1,517 @@
+package notify
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"ipamaudit/audit"
+	"ipamaudit/checks"
+)
+
+// DigestPolicy is what digests are made of and when they are sent.
+type DigestPolicy struct {
+	// Channel returns where a cluster is reported; "" reports it nowhere.
+	Channel func(c *audit.ClusterReport) string
+	// Title defaults to "Calico IPAM audit".
+	Title string
+	// MinSeverity defaults to medium.
+	MinSeverity checks.Severity
+	// Heartbeat is how long a channel may be silent; default 7 days, negative is
+	// for ever.
+	Heartbeat time.Duration
+	// Mention is Slack's own notation (<!here>, <!subteam^S0123>, <@U0123>); it is
+	// used when a critical problem is new or has become critical.
+	Mention string
+}
+
+// WithDefaults fills in what is not set.
+func (p DigestPolicy) WithDefaults() DigestPolicy {
+	if p.Channel == nil {
+		p.Channel = func(*audit.ClusterReport) string { return "" }
+	}
+	p.Title = cmp.Or(p.Title, "Calico IPAM audit")
+	p.MinSeverity = cmp.Or(p.MinSeverity, checks.Medium)
+	p.Heartbeat = cmp.Or(p.Heartbeat, 7*24*time.Hour)
+	return p
+}
+
+// Link is a ticket as messages name it.
+type Link struct{ Key, URL string }
+
+// Links finds the ticket of a cluster and check; the zero Link is none.
+type Links func(cluster, check string) Link
+
+// Group is the findings of one check in one cluster that have the same news.
+type Group struct {
+	Cluster, Check string
+	Severity       checks.Severity
+	Findings       []audit.Finding // worst first
+	Link           Link
+}
+
+// Digest is what one channel is told of one run.
+type Digest struct {
+	Channel, RunID string
+	Clusters       []*audit.ClusterReport
+	Failed         []*audit.ClusterReport
+	// Partial clusters were audited with gaps.
+	Partial []*audit.ClusterReport
+	// The groups, worst first. Unknown: known from before, and this run could not look.
+	New, Changed, Resolved, Unknown, Ongoing []Group
+	Healthy                                  []string
+	Notices                                  []string
+	policy                                   DigestPolicy
+	links                                    Links
+}
+
+// Digests makes one digest per channel, ordered by channel. The notices go into
+// all of them.
+func Digests(r *audit.Report, links Links, notices []string, p DigestPolicy) []Digest {
+	p = p.WithDefaults()
+	byChannel := map[string]*Digest{}
+	for i := range r.Clusters {
+		c := &r.Clusters[i]
+		ch := p.Channel(c)
+		if ch == "" {
+			continue
+		}
+		d := byChannel[ch]
+		if d == nil {
+			d = &Digest{Channel: ch, RunID: r.Run.ID, Notices: slices.Concat(notices, r.Notices), policy: p, links: links}
+			byChannel[ch] = d
+		}
+		d.cluster(c)
+	}
+	var out []Digest
+	for _, d := range byChannel {
+		for _, gs := range []*[]Group{&d.New, &d.Changed, &d.Resolved, &d.Unknown, &d.Ongoing} {
+			sortGroups(*gs)
+		}
+		out = append(out, *d)
+	}
+	slices.SortFunc(out, func(a, b Digest) int { return cmp.Compare(a.Channel, b.Channel) })
+	return out
+}
+
+func (d *Digest) cluster(c *audit.ClusterReport) {
+	d.Clusters = append(d.Clusters, c)
+	switch c.Status {
+	case audit.Failed:
+		d.Failed = append(d.Failed, c)
+	case audit.Partial:
+		d.Partial = append(d.Partial, c)
+	case audit.Complete:
+	}
+	healthy := c.Status == audit.Complete
+	for _, f := range c.Findings {
+		if f.Suppressed != nil || !f.Severity.AtLeast(d.policy.MinSeverity) && !wasWorse(f, d.policy.MinSeverity) {
+			continue
+		}
+		if f.Check == clusterAccess && c.Status == audit.Failed {
+			continue // named first of all
+		}
+		healthy = healthy && f.State == audit.StateResolved
+		switch f.State {
+		case audit.StateNew:
+			d.New = d.into(d.New, c, f)
+		case audit.StateChanged:
+			d.Changed = d.into(d.Changed, c, f)
+		case audit.StateResolved:
+			d.Resolved = d.into(d.Resolved, c, f)
+		case audit.StateUnknown:
+			d.Unknown = d.into(d.Unknown, c, f)
+		default:
+			d.Ongoing = d.into(d.Ongoing, c, f)
+		}
+	}
+	if healthy {
+		d.Healthy = append(d.Healthy, c.Name)
+	}
+}
+
+// wasWorse lets a finding through that has fallen below the minimum: it is news.
+func wasWorse(f audit.Finding, least checks.Severity) bool {
+	return f.State == audit.StateChanged && f.Previous != nil && f.Previous.Severity.AtLeast(least)
+}
+
+func (d *Digest) into(gs []Group, c *audit.ClusterReport, f audit.Finding) []Group {
+	i := slices.IndexFunc(gs, func(g Group) bool { return g.Cluster == c.Name && g.Check == f.Check })
+	if i < 0 {
+		gs = append(gs, Group{Cluster: c.Name, Check: f.Check, Link: d.link(c.Name, f.Check)})
+		i = len(gs) - 1
+	}
+	gs[i].Findings = append(gs[i].Findings, f)
+	sortFindings(gs[i].Findings)
+	gs[i].Severity = gs[i].Findings[0].Severity
+	return gs
+}
+
+func (d *Digest) link(cluster, check string) Link {
+	if d.links == nil {
+		return Link{}
+	}
+	return d.links(cluster, check)
+}
+
+func sortGroups(gs []Group) {
+	slices.SortStableFunc(gs, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(b.Severity.Rank(), a.Severity.Rank()),
+			cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Check, b.Check))
+	})
+}
+
+// DigestReason is why a digest is sent.
+type DigestReason string
+
+// The reasons. Silence is none.
+const (
+	Failures  DigestReason = "not everything could be audited"
+	News      DigestReason = "something is new, changed or resolved"
+	Heartbeat DigestReason = "sign of life"
+	Silence   DigestReason = "nothing has changed"
+)
+
+// Decide says why the digest is sent, given when the channel heard last.
+func (d Digest) Decide(last, now time.Time) DigestReason {
+	switch {
+	case len(d.Failed)+len(d.Partial) > 0:
+		return Failures
+	case len(d.New)+len(d.Changed)+len(d.Resolved)+len(d.Unknown) > 0:
+		return News
+	case d.policy.Heartbeat >= 0 && now.Sub(last) >= d.policy.Heartbeat:
+		return Heartbeat
+	default:
+		return Silence
+	}
+}
+
+// The parts of a digest.
+const parentPart = "digest"
+
+func clusterPart(name string) string { return "cluster/" + name }
+
+func (d Digest) message(part string) Message {
+	return Message{Key: hash("slack/v1", d.Channel, d.RunID, part), RunID: d.RunID, Part: clip(clean(part), 300)}
+}
+
+// Parent is the digest itself.
+func (d Digest) Parent() Message {
+	const keep = 800 // for the healthy, the notices and the foot
+	m := d.message(parentPart)
+	m.Header = d.policy.Title + " · " + d.RunID
+	m.Fallback = d.policy.Title + " " + d.RunID + ": " + d.headline()
+	c := compose(m)
+	first := "*" + mrkdwn(d.headline()) + "*"
+	if d.policy.Mention != "" && d.critical() {
+		first = d.policy.Mention + " " + first
+	}
+	c.add(SectionBlock, first, keep)
+	c.list(":rotating_light: *Not audited*", d.failedLines(d.Failed), 20, keep)
+	c.list(":warning: *Audited with gaps*", d.failedLines(d.Partial), 10, keep)
+	c.list(":new: *New*", groupLines(d.New), 15, keep)
+	if cmds, title := firstSafe(d.New, d.Changed); cmds != nil {
+		c.code(title, cmds, keep)
+	}
+	c.list(":arrows_counterclockwise: *Changed*", groupLines(d.Changed), 10, keep)
+	c.list(":white_check_mark: *Resolved*", groupLines(d.Resolved), 10, keep)
+	c.list(":grey_question: *Known, and not looked at by this run*", groupLines(d.Unknown), 10, keep)
+	c.list(fmt.Sprintf("*Ongoing* (%s)", severityCounts(d.Ongoing)), groupLines(d.Ongoing), 10, keep)
+	c.list("*Notes*", bullets(d.Notices), 5, keep/2)
+	if line := d.healthyLine(); line != "" {
+		c.add(SectionBlock, line, 100)
+	}
+	c.add(ContextBlock, mrkdwn("run "+d.RunID), 0)
+	return c.m
+}
+
+// Replies are the details, one message per cluster that has news.
+func (d Digest) Replies() []Message {
+	var out []Message
+	for _, cl := range d.Clusters {
+		if m, ok := d.reply(cl); ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func (d Digest) reply(cl *audit.ClusterReport) (Message, bool) {
+	of := func(gs []Group) []Group {
+		return slices.DeleteFunc(slices.Clone(gs), func(g Group) bool { return g.Cluster != cl.Name })
+	}
+	isNew, changed, gone, unknown := of(d.New), of(d.Changed), of(d.Resolved), of(d.Unknown)
+	if len(isNew)+len(changed)+len(gone)+len(unknown) == 0 && cl.Status == audit.Complete {
+		return Message{}, false
+	}
+	const keep = 200
+	m := d.message(clusterPart(cl.Name))
+	m.Fallback = "Details of " + cl.Name
+	c := compose(m)
+	c.add(SectionBlock, slackName(clip(cl.Name, 300))+" "+mrkdwn(clusterFacts(cl)), keep)
+	if cl.Error != "" {
+		c.code("*Not audited:*", []string{clip(clean(cl.Error), 800)}, keep)
+	}
+	c.list("*Not looked at*", unknownChecks(cl), 15, keep)
+	left := 0
+	for _, gs := range [][]Group{isNew, changed} {
+		for _, g := range gs {
+			for _, f := range g.Findings {
+				if !details(c, f, g.Link, keep) {
+					left++
+				}
+			}
+		}
+	}
+	if left > 0 {
+		c.add(SectionBlock, "… and "+count(left, "more finding", "more findings")+", see the ticket or the report", 0)
+	}
+	c.list("*Resolved*", groupLines(gone), 10, 0)
+	c.list("*Known, and not looked at by this run*", groupLines(unknown), 10, 0)
+	return c.m, true
+}
+
+// details adds one finding: what, why, what is touched, the first safe command.
+func details(c *composer, f audit.Finding, link Link, keep int) bool {
+	text := fmt.Sprintf("*%s* %s%s %s: %s", f.Severity, linkText(link), f.Check, mrkdwn(f.Subject.String()), mrkdwn(f.Title))
+	if f.State == audit.StateChanged && f.Previous != nil {
+		text += fmt.Sprintf(" (was %s, %s)", f.Previous.Severity, count(f.Previous.Affected, "object", "objects"))
+	}
+	if f.Detail != "" {
+		text += "\n" + mrkdwn(f.Detail)
+	}
+	const most = 10
+	var names []string
+	for _, a := range f.Affected[:min(len(f.Affected), most)] {
+		name := a.Name
+		if a.Namespace != "" {
+			name = a.Namespace + "/" + name
+		}
+		n := slackName(name)
+		if a.Note != "" {
+			n += " " + mrkdwn(clip(a.Note, 150))
+		}
+		names = append(names, n)
+	}
+	if len(names) > 0 {
+		text += "\n• " + strings.Join(names, "\n• ")
+	}
+	if more := len(f.Affected) - len(names); more > 0 {
+		text += "\n… and " + count(more, "more", "more")
+	}
+	if !c.add(SectionBlock, text, keep) {
+		return false
+	}
+	if s, ok := safeStep(f); ok {
+		c.code(mrkdwn(s.Title)+":", s.Commands, keep)
+	}
+	return true
+}
+
+func (d Digest) headline() string {
+	parts := []string{count(len(d.Clusters), "cluster", "clusters")}
+	add := func(n int, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	add(len(d.Failed), "not audited")
+	add(len(d.Partial), "with gaps")
+	add(findings(d.New), "new")
+	add(findings(d.Changed), "changed")
+	add(findings(d.Resolved), "resolved")
+	add(findings(d.Ongoing), "ongoing")
+	add(len(d.Healthy), "healthy")
+	return strings.Join(parts, ", ")
+}
+
+func findings(gs []Group) (n int) {
+	for _, g := range gs {
+		n += len(g.Findings)
+	}
+	return n
+}
+
+// critical reports whether something is new or newly critical.
+func (d Digest) critical() bool {
+	for _, g := range d.New {
+		if g.Severity == checks.Critical {
+			return true
+		}
+	}
+	for _, g := range d.Changed {
+		for _, f := range g.Findings {
+			if f.Severity == checks.Critical && (f.Previous == nil || f.Previous.Severity != checks.Critical) {
+				return true
+			}
+		}
+	}
+	for _, c := range d.Failed { // critical after nights in a row
+		for _, f := range c.Findings {
+			if f.Check == clusterAccess && f.Severity == checks.Critical && f.State == audit.StateChanged {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (d Digest) failedLines(cs []*audit.ClusterReport) []string {
+	var out []string
+	for _, c := range cs {
+		why := c.Error
+		if why == "" {
+			why = strings.Join(unknownIDs(c), ", ")
+			if why != "" {
+				why = "not looked at: " + why
+			}
+		}
+		out = append(out, "• "+linkText(d.link(c.Name, clusterAccess))+slackName(clip(c.Name, 300))+" "+mrkdwn(clip(why, 300)))
+	}
+	return out
+}
+
+// healthyLine names the healthy clusters as long as that is short.
+func (d Digest) healthyLine() string {
+	n := len(d.Healthy)
+	if n == 0 {
+		return ""
+	}
+	text := ":large_green_circle: *" + count(n, "healthy cluster", "healthy clusters") + "*"
+	names := make([]string, n)
+	for i, h := range d.Healthy {
+		names[i] = slackName(h)
+	}
+	if list := strings.Join(names, " "); len(list) <= 500 {
+		text += ": " + list
+	}
+	return text
+}
+
+func groupLines(gs []Group) []string {
+	var out []string
+	for _, g := range gs {
+		f := g.Findings[0]
+		l := fmt.Sprintf("• *%s* %s%s %s: %s", g.Severity, linkText(g.Link), slackName(clip(g.Cluster, 300)), g.Check, mrkdwn(f.Title))
+		if f.State == audit.StateChanged && f.Previous != nil && f.Previous.Severity != f.Severity {
+			l += fmt.Sprintf(" (was %s)", f.Previous.Severity)
+		}
+		if more := len(g.Findings) - 1; more > 0 {
+			l += fmt.Sprintf(", and %d more", more)
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// linkText is a link and a blank; it stands before untrusted text, so that
+// cutting a line never cuts it.
+func linkText(l Link) string {
+	switch {
+	case l.Key == "":
+		return ""
+	case l.URL == "":
+		return mrkdwn(l.Key) + " "
+	default:
+		return "<" + strings.NewReplacer("|", "%7C", ">", "%3E", "<", "%3C", "&", "&amp;").Replace(l.URL) + "|" + mrkdwn(l.Key) + "> "
+	}
+}
+
+// firstSafe is the first safe step of the worst group that has one.
+func firstSafe(lists ...[]Group) (commands []string, title string) {
+	for _, gs := range lists {
+		for _, g := range gs {
+			for _, f := range g.Findings {
+				if s, ok := safeStep(f); ok {
+					return s.Commands, "First for " + slackName(clip(g.Cluster, 300)) + ": " + mrkdwn(s.Title)
+				}
+			}
+		}
+	}
+	return nil, ""
+}
+
+func safeStep(f audit.Finding) (checks.Step, bool) {
+	for _, s := range f.Remediation {
+		if s.Risk == checks.Safe && len(s.Commands) > 0 {
+			return s, true
+		}
+	}
+	return checks.Step{}, false
+}
+
+func clusterFacts(c *audit.ClusterReport) string {
+	facts := []string{string(c.Status)}
+	if c.Calico.Version != "" {
+		facts = append(facts, "Calico "+c.Calico.Version)
+	}
+	if c.Nodes > 0 {
+		facts = append(facts, count(c.Nodes, "node", "nodes"))
+	}
+	return strings.Join(facts, ", ")
+}
+
+func unknownIDs(c *audit.ClusterReport) []string {
+	var out []string
+	for _, ch := range c.Checks {
+		if ch.Status == checks.StatusUnknown {
+			out = append(out, ch.ID)
+		}
+	}
+	return out
+}
+
+func unknownChecks(c *audit.ClusterReport) []string {
+	if c.Status == audit.Failed {
+		return nil // all of them, for the reason that stands above
+	}
+	var out []string
+	for _, ch := range c.Checks {
+		if ch.Status == checks.StatusUnknown {
+			out = append(out, "• "+ch.ID+": "+mrkdwn(ch.Reason))
+		}
+	}
+	return out
+}
+
+func severityCounts(gs []Group) string {
+	n := map[checks.Severity]int{}
+	for _, g := range gs {
+		for _, f := range g.Findings {
+			n[f.Severity]++
+		}
+	}
+	var parts []string
+	for _, s := range checks.Severities() {
+		if n[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n[s], s))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func bullets(texts []string) []string {
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		out[i] = "• " + mrkdwn(t)
+	}
+	return out
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// nothing replaces the reply of an earlier attempt of this run.
+func (d Digest) nothing(cluster string) Message {
+	m := d.message(clusterPart(cluster))
+	m.Fallback = "Details of " + cluster
+	c := compose(m)
+	c.add(SectionBlock, slackName(clip(cluster, 300))+": the run was repeated and has nothing new to say here.", 0)
+	return c.m
+}

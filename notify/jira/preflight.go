@@ -1,0 +1,133 @@
+package jira
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Preflight implements notify.Tracker: who we are, what we may, and whether the
+// create screen takes what we send and asks for nothing else.
+func (c *Client) Preflight(ctx context.Context, project string) error {
+	if !c.self {
+		var me struct {
+			Name string `json:"displayName"`
+		}
+		if err := c.do(ctx, http.MethodGet, "rest/api/2/myself", nil, &me); err != nil {
+			return err
+		}
+		c.self = true
+	}
+	if err := c.permissions(ctx, project); err != nil {
+		return err
+	}
+	return c.createScreen(ctx, project)
+}
+
+// needed are the permissions without which tickets cannot be kept. Without
+// BROWSE_PROJECTS every search is empty. TRANSITION_ISSUES is missed when the
+// first ticket is to be reopened or closed.
+func needed() []string {
+	return []string{"BROWSE_PROJECTS", "CREATE_ISSUES", "EDIT_ISSUES", "ADD_COMMENTS"}
+}
+
+func (c *Client) permissions(ctx context.Context, project string) error {
+	var have struct {
+		Permissions map[string]struct {
+			Have bool `json:"havePermission"`
+		} `json:"permissions"`
+	}
+	path := "rest/api/2/mypermissions?projectKey=" + url.QueryEscape(project) + "&permissions=" + strings.Join(needed(), ",")
+	if err := c.do(ctx, http.MethodGet, path, nil, &have); err != nil {
+		return err
+	}
+	lacking := slices.DeleteFunc(needed(), func(p string) bool { return have.Permissions[p].Have })
+	if len(lacking) > 0 {
+		return fmt.Errorf("jira: project %s: this account lacks %s", project, strings.Join(lacking, ", "))
+	}
+	return nil
+}
+
+type metaRow struct {
+	ID         string `json:"id"`
+	Name       string `json:"name"`
+	FieldID    string `json:"fieldId"`
+	Key        string `json:"key"`
+	Required   bool   `json:"required"`
+	HasDefault bool   `json:"hasDefaultValue"`
+}
+
+func (c *Client) createScreen(ctx context.Context, project string) error {
+	root := "rest/api/2/issue/createmeta/" + url.PathEscape(project) + "/issuetypes"
+	types, err := c.meta(ctx, root)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(types, func(r metaRow) bool { return strings.EqualFold(r.Name, c.o.IssueType) })
+	if i < 0 {
+		var names []string
+		for _, t := range types {
+			names = append(names, t.Name)
+		}
+		return fmt.Errorf("jira: project %s has no issue type %q; it has %s", project, c.o.IssueType, strings.Join(names, ", "))
+	}
+	fields, err := c.meta(ctx, root+"/"+url.PathEscape(types[i].ID))
+	if err != nil {
+		return err
+	}
+	ours := []string{"summary", "description", "labels"}
+	var absent, required []string
+	for _, o := range ours {
+		if !slices.ContainsFunc(fields, func(f metaRow) bool { return f.id() == o }) {
+			absent = append(absent, o)
+		}
+	}
+	given := append([]string{"project", "issuetype"}, ours...)
+	for _, f := range fields {
+		if f.Required && !f.HasDefault && !slices.Contains(given, f.id()) {
+			required = append(required, fmt.Sprintf("%s (%s)", f.Name, f.id()))
+		}
+	}
+	switch {
+	case len(absent) > 0:
+		return fmt.Errorf("jira: project %s: the create screen of %s lacks %s; without labels a ticket is not found again",
+			project, c.o.IssueType, strings.Join(absent, ", "))
+	case len(required) > 0:
+		return fmt.Errorf("jira: project %s: the create screen of %s requires %s, which this program does not fill in",
+			project, c.o.IssueType, strings.Join(required, ", "))
+	}
+	return nil
+}
+
+func (r metaRow) id() string {
+	if r.FieldID != "" {
+		return r.FieldID
+	}
+	return r.Key
+}
+
+// meta reads all pages of a createmeta resource. Cloud names their content
+// issueTypes or fields, Data Center values.
+func (c *Client) meta(ctx context.Context, path string) ([]metaRow, error) {
+	var out []metaRow
+	for range maxPages {
+		var page struct {
+			IssueTypes []metaRow `json:"issueTypes"`
+			Fields     []metaRow `json:"fields"`
+			Values     []metaRow `json:"values"`
+			Total      int       `json:"total"`
+		}
+		if err := c.do(ctx, http.MethodGet, fmt.Sprintf("%s?startAt=%d&maxResults=50", path, len(out)), nil, &page); err != nil {
+			return nil, err
+		}
+		rows := slices.Concat(page.IssueTypes, page.Fields, page.Values)
+		out = append(out, rows...)
+		if len(rows) == 0 || len(out) >= page.Total {
+			break
+		}
+	}
+	return out, nil
+}

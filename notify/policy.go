@@ -1,0 +1,103 @@
+package notify
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"ipamaudit/audit"
+	"ipamaudit/checks"
+)
+
+// ReopenMode says what happens to a closed ticket whose problem is still there.
+type ReopenMode string
+
+// The modes. Where a ticket is not reopened a new one is filed that names it.
+const (
+	ReopenNever  ReopenMode = "never"
+	ReopenWithin ReopenMode = "within" // if it was closed within TicketPolicy.ReopenWindow
+	ReopenAlways ReopenMode = "always"
+)
+
+// TicketPolicy is how tickets are kept. The zero value is usable but for Project.
+type TicketPolicy struct {
+	// Project returns the project of a cluster's new tickets; "" files none there.
+	Project func(c *audit.ClusterReport, check string) string
+	// IssueType defaults to Task; Priorities, Components and Labels are set at
+	// creation only and never touched again.
+	IssueType  string
+	Priorities map[checks.Severity]string
+	Components []string
+	Labels     []string
+
+	// MinSeverity defaults to medium.
+	MinSeverity checks.Severity
+	// After is how many runs in a row must see a finding before it is filed.
+	After func(check string) int
+	// MaxNew caps the tickets created in one run; default 20.
+	MaxNew int
+
+	Reopen       ReopenMode    // default within
+	ReopenWindow time.Duration // default 14 days
+	MaxReopens   int           // default 3; then the ticket is commented once and stays closed
+	// WontFix are resolutions that mean: we know, be silent. Default Won't Do,
+	// Won't Fix, Declined, Duplicate.
+	WontFix []string
+	// AcceptedLabel on a ticket silences it; default ipam-accepted.
+	AcceptedLabel string
+
+	// CloseAfter closes a ticket after so many complete clean runs in a row; 0,
+	// the default, leaves closing to people.
+	CloseAfter int
+	// CloseResolution is given where the transition asks for one; default Done.
+	CloseResolution string
+
+	// IntentLag is how long search may take to show a created issue; default 10 min.
+	IntentLag time.Duration
+	// MissingGrace is how long a known ticket may be invisible before it counts as
+	// deleted; default 20 h, which is two nights.
+	MissingGrace time.Duration
+}
+
+// WithDefaults fills in what is not set.
+func (p TicketPolicy) WithDefaults() TicketPolicy {
+	if p.Project == nil {
+		p.Project = func(*audit.ClusterReport, string) string { return "" }
+	}
+	if p.After == nil {
+		p.After = func(string) int { return 1 }
+	}
+	if p.WontFix == nil {
+		p.WontFix = []string{"Won't Do", "Won't Fix", "Declined", "Duplicate"}
+	}
+	p.IssueType = cmp.Or(p.IssueType, "Task")
+	p.MinSeverity = cmp.Or(p.MinSeverity, checks.Medium)
+	p.MaxNew = cmp.Or(p.MaxNew, 20)
+	p.Reopen = cmp.Or(p.Reopen, ReopenWithin)
+	p.ReopenWindow = cmp.Or(p.ReopenWindow, 14*24*time.Hour)
+	p.MaxReopens = cmp.Or(p.MaxReopens, 3)
+	p.AcceptedLabel = cmp.Or(p.AcceptedLabel, "ipam-accepted")
+	p.CloseResolution = cmp.Or(p.CloseResolution, "Done")
+	p.IntentLag = cmp.Or(p.IntentLag, 10*time.Minute)
+	p.MissingGrace = cmp.Or(p.MissingGrace, 20*time.Hour)
+	return p
+}
+
+// wontFix compares resolutions as people write them: case and the form of the
+// apostrophe do not matter.
+func (p TicketPolicy) wontFix(resolution string) bool {
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "\u2019", "'")) }
+	for _, w := range p.WontFix {
+		if plain(w) == plain(resolution) {
+			return true
+		}
+	}
+	return false
+}
+
+// StaticLabel is on every ticket of the tool.
+const StaticLabel = "calico-ipam-audit"
+
+// FingerprintLabel is what a ticket is found by. It has no characters that JQL or
+// Jira's label rules could mind.
+func FingerprintLabel(fingerprint string) string { return "ipam-fp-" + fingerprint }
