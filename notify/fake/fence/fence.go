@@ -151,10 +151,10 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return answer, err
 	}
-	got, err := io.ReadAll(answer.Body)
+	got, cut := io.ReadAll(answer.Body)
 	_ = answer.Body.Close()
-	if err != nil { // cut in the middle: the client shall see the same
-		answer.Body = io.NopCloser(io.MultiReader(bytes.NewReader(got), failing{err}))
+	if cut != nil { // the client shall see the same
+		answer.Body = io.NopCloser(io.MultiReader(bytes.NewReader(got), failing{cut}))
 		return answer, nil
 	}
 	answer.Body = io.NopCloser(bytes.NewReader(got))

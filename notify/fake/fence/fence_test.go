@@ -23,9 +23,9 @@ func (s says) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-func send(t *testing.T, f *fence.Fence, server says, method, url, contentType, body string) {
+func send(t *testing.T, f *fence.Fence, server says, method, address, contentType, body string) {
 	t.Helper()
-	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	req, err := http.NewRequest(method, address, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

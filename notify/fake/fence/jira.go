@@ -134,12 +134,9 @@ func (j jiraRules) request(r *http.Request, body []byte) error {
 // response checks what Jira said. What a proxy or a limiter said, an error that
 // is not JSON or whose status the description does not know, is none of Jira's.
 func (j jiraRules) response(r *http.Request, sent []byte, answer *http.Response, body []byte) error {
-	in, err := j.input(r, sent)
-	if err != nil {
-		return nil // the request was one violation already
-	}
-	if isListOfLinks(r) {
-		return nil
+	in, unknown := j.input(r, sent)
+	if unknown != nil || isListOfLinks(r) {
+		return nil // an unknown route was a violation of the request already
 	}
 	if answer.StatusCode < 400 && in.Route.Operation.Responses.Status(answer.StatusCode) == nil {
 		return fmt.Errorf("the API never answers %d here", answer.StatusCode)

@@ -98,7 +98,7 @@ func TestFaultsHitWhatTheyAreAimedAt(t *testing.T) {
 	p.create("fp-1")
 	p.create("fp-2") // let through
 	p.want(201, http.MethodPost, "rest/api/2/issue/OPS-1/comment", map[string]any{"body": "about fp-2"}, nil)
-	if _, resp, err := p.client.Issue.Create(ticket("fp-2")); err == nil || resp.StatusCode != 500 {
+	if _, resp, err := p.client.Issue.Create(ticket("fp-2")); err == nil || resp.StatusCode != http.StatusInternalServerError {
 		t.Errorf("%v", err)
 	}
 	if n := p.Count(http.MethodPost, createPath); n != 3 {
@@ -140,7 +140,7 @@ func TestCloudTakesAnExpiredTokenForAnonymous(t *testing.T) {
 	expired("state")
 	p.want(401, http.MethodGet, "rest/api/2/myself", nil, nil)
 	p.want(404, http.MethodGet, "rest/api/2/issue/OPS-1", nil, nil)
-	if _, resp, err := p.client.Issue.Create(ticket()); err == nil || resp.StatusCode != 401 {
+	if _, resp, err := p.client.Issue.Create(ticket()); err == nil || resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("create: %v", err)
 	}
 	p.RenewToken()

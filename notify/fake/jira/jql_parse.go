@@ -172,9 +172,8 @@ func (p *parser) operation() (op string, operands []string, err error) {
 		}
 		op = "not in"
 	case p.peek().symbol && slices.Contains([]string{"=", "!=", ">", ">=", "<", "<=", "~", "!~"}, p.peek().text):
-		value := ""
 		op = p.take().text
-		value, err = p.value()
+		value, err := p.value()
 		return op, []string{value}, err
 	default:
 		return "", nil, refuse("Error in the JQL Query: Expecting operator but got '%s'. The valid operators are "+

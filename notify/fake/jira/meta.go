@@ -137,7 +137,7 @@ func (s *Server) metaPage(c *call, cloudKey string, rows []any) answer {
 }
 
 // page cuts rows by startAt and maxResults of the query.
-func (s *Server) page(c *call, rows []any, limit int) (page []any, start, max int) {
+func (s *Server) page(c *call, rows []any, limit int) (page []any, start, most int) {
 	q := c.URL.Query()
 	start, _ = strconv.Atoi(q.Get("startAt"))
 	if n, err := strconv.Atoi(q.Get("maxResults")); err == nil && n >= 0 && n < limit {
@@ -210,6 +210,7 @@ func (s *Server) createScreen(p *project, issueType string) []any {
 	for _, f := range p.Fields {
 		kind, ops, allowed := "string", set, any(nil)
 		switch f.Kind {
+		case Text:
 		case Number:
 			kind = "number"
 		case User:

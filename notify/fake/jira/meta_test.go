@@ -103,7 +103,7 @@ func TestWhoAndWhat(t *testing.T) {
 			p.want(403, http.MethodPut, "rest/api/2/issue/OPS-1/properties/x", map[string]any{}, nil)
 		},
 		fakejira.CreateIssues: func() {
-			if _, resp, err := p.client.Issue.Create(ticket()); err == nil || resp.StatusCode != 403 {
+			if _, resp, err := p.client.Issue.Create(ticket()); err == nil || resp.StatusCode != http.StatusForbidden {
 				t.Errorf("create: %v", err)
 			}
 		},

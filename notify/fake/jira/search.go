@@ -24,7 +24,8 @@ type searchRequest struct {
 func readSearch(c *call) (searchRequest, *answer) {
 	var in searchRequest
 	if c.Method == http.MethodPost {
-		return in, c.decode(&in)
+		bad := c.decode(&in)
+		return in, bad
 	}
 	q := c.URL.Query()
 	in.JQL, in.NextPageToken = q.Get("jql"), q.Get("nextPageToken")
@@ -157,9 +158,9 @@ func openToken(token, jql string) (offset int, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	number, print, _ := strings.Cut(string(raw), ":")
+	number, owner, _ := strings.Cut(string(raw), ":")
 	offset, err = strconv.Atoi(number)
-	return offset, err == nil && print == fingerprint(jql)
+	return offset, err == nil && owner == fingerprint(jql)
 }
 
 func fingerprint(text string) string {

@@ -1,7 +1,6 @@
 package fakejira_test
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -72,7 +71,7 @@ func TestCloudRefusesTheRemovedAndTheUnbounded(t *testing.T) {
 	}
 	for _, jql := range []string{"", "order by key desc"} {
 		_, resp, err := p.client.Issue.SearchV2JQL(jql, nil)
-		if resp == nil || resp.StatusCode != 400 || !strings.Contains(message(err), "Unbounded JQL") {
+		if resp == nil || resp.StatusCode != http.StatusBadRequest || !strings.Contains(message(err), "Unbounded JQL") {
 			t.Errorf("%q: %v", jql, err)
 		}
 	}
@@ -206,7 +205,7 @@ func TestJQL(t *testing.T) {
 		`project = "OPS" AND`:                           "Expecting a field name",
 	} {
 		_, resp, err := p.client.Issue.SearchV2JQL(jql, nil)
-		if resp == nil || resp.StatusCode != 400 || !strings.Contains(message(err), want) {
+		if resp == nil || resp.StatusCode != http.StatusBadRequest || !strings.Contains(message(err), want) {
 			t.Errorf("%s: got %v, want a 400 with %q", jql, err, want)
 		}
 	}
@@ -216,7 +215,7 @@ func TestJQLQuotedStrings(t *testing.T) {
 	p := start(t, fakejira.Config{})
 	label := `odd"label\with'everything`
 	p.create(label)
-	jql := fmt.Sprintf(`project = "OPS" AND labels = "%s"`, strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(label))
+	jql := `project = "OPS" AND labels = "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(label) + `"`
 	got, _, err := p.client.Issue.SearchV2JQL(jql, &jira.SearchOptionsV2{Fields: []string{"key"}})
 	if err != nil || keys(got) != "OPS-1" {
 		t.Errorf("%q, %v", keys(got), err)

@@ -18,10 +18,10 @@ func mrkdwn(text string) *slack.TextBlockObject {
 	return slack.NewTextBlockObject(slack.MarkdownType, text, false, false)
 }
 
-func times[T any](n int, make func(int) T) []T {
+func times[T any](n int, item func(int) T) []T {
 	out := []T{}
 	for i := range n {
-		out = append(out, make(i))
+		out = append(out, item(i))
 	}
 	return out
 }

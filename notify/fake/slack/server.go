@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -191,7 +192,7 @@ func (s *Server) tooFast(r *http.Request, in args) (retryAfter string, yes bool)
 	}
 	now, channel := s.cfg.Now(), in.Get("channel")
 	if wait := s.cfg.Pace - now.Sub(s.lastPost[channel]); wait > 0 && !s.lastPost[channel].IsZero() {
-		return fmt.Sprint(int64((wait + time.Second - 1) / time.Second)), true
+		return strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10), true
 	}
 	s.lastPost[channel] = now
 	return "", false
