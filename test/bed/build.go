@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// ErrNotBuiltYet: the build of kube-apiserver was cut short, by the test's
-// deadline for instance. What it compiled stays in Go's build cache.
+// ErrNotBuiltYet says that the build of kube-apiserver was cut short, by the
+// test's deadline for instance. What it compiled stays in Go's build cache.
 var ErrNotBuiltYet = errors.New("kube-apiserver is not built yet; build it once with `go run ./cmd/bed programs` in test/ (some fifteen CPU minutes), or set KUBEBUILDER_ASSETS")
 
 // buildPrograms compiles the module test/kube. The result is kept in the cache
@@ -40,7 +40,7 @@ func buildPrograms(ctx context.Context, cache string) (Programs, error) {
 	if err != nil {
 		return Programs{}, err
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }() // moved away by then, unless the build failed
 	if _, err := goCommand(ctx, src, "build", "-trimpath", "-ldflags", ldflags(version), "-o", tmp+string(filepath.Separator), "./etcd", "./kube-apiserver"); err != nil {
 		if ctx.Err() != nil {
 			return Programs{}, fmt.Errorf("%w (%w)", ErrNotBuiltYet, context.Cause(ctx))

@@ -22,6 +22,7 @@ import (
 // resource definitions.
 type CalicoAPI string
 
+// What a cluster can serve.
 const (
 	CalicoV1   CalicoAPI = "crd.projectcalico.org/v1" // every Calico version; the default
 	CalicoV3   CalicoAPI = "projectcalico.org/v3"     // native v3 definitions, Calico v3.32 and later

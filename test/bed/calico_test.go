@@ -20,16 +20,16 @@ func TestMinimalDefinitionsAgreeWithCalicos(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		real, err := calicoDefinitions(dir, gv)
+		calicos, err := calicoDefinitions(dir, gv)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range minimal {
 			t.Run(minimal[i].GetName(), func(t *testing.T) {
-				if diff := cmp.Diff(outline(real[i]), outline(minimal[i])); diff != "" {
+				if diff := cmp.Diff(outline(calicos[i]), outline(minimal[i])); diff != "" {
 					t.Errorf("(-Calico's +minimal):\n%s", diff)
 				}
-				realSpec, minimalSpec := specSchema(real[i]), specSchema(minimal[i])
+				realSpec, minimalSpec := specSchema(calicos[i]), specSchema(minimal[i])
 				if diff := cmp.Diff(realSpec["required"], minimalSpec["required"]); diff != "" {
 					t.Errorf("required fields of spec (-Calico's +minimal):\n%s", diff)
 				}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -225,7 +226,7 @@ func (c *Cluster) startServers(ctx context.Context, o Options) error {
 
 func answers200(client *http.Client, url string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 		if err != nil {
 			return err
 		}
@@ -244,14 +245,24 @@ func answers200(client *http.Client, url string) func(context.Context) error {
 
 // freePorts returns n distinct loopback ports nobody listens on.
 func freePorts(n int) ([]int, error) {
+	var listeners []net.Listener
+	defer func() { // only after all are found: they must differ
+		for _, l := range listeners {
+			l.Close()
+		}
+	}()
 	var ports []int
 	for range n {
 		l, err := net.Listen("tcp4", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // only after all are found: they must differ
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		listeners = append(listeners, l)
+		address, err := netip.ParseAddrPort(l.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, int(address.Port()))
 	}
 	return ports, nil
 }
@@ -305,7 +316,7 @@ func (c *Cluster) end(stop func()) {
 	c.ending.Do(func() {
 		stop()
 		if c.removeDir {
-			os.RemoveAll(c.dir)
+			_ = os.RemoveAll(c.dir) // a temporary directory: the next clean-up of those finds what is left
 		}
 	})
 }

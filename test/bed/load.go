@@ -134,20 +134,20 @@ func (l *loader) createAll(ctx context.Context, objects []*unstructured.Unstruct
 	var (
 		mu     sync.Mutex
 		failed []error
-		group  errgroup.Group
+		limit  errgroup.Group
 	)
-	group.SetLimit(loadConcurrency)
+	limit.SetLimit(loadConcurrency)
 	for _, o := range objects {
-		group.Go(func() error {
+		limit.Go(func() error {
 			if err := l.create(ctx, o); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				failed = append(failed, fmt.Errorf("%s %s: %w", o.GetKind(), objectName(o), err))
 			}
-			return nil
+			return nil // one refused object does not keep the others out
 		})
 	}
-	group.Wait()
+	_ = limit.Wait()
 	slices.SortFunc(failed, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	return failed
 }

@@ -33,7 +33,7 @@ func startProcess(dir, logs, program string, args ...string) (*process, error) {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
 	go func() {
-		p.cmd.Wait() // how it ended is told by its log
+		_ = p.cmd.Wait() // how it ended is told by its log
 		close(p.done)
 	}()
 	return p, nil
@@ -67,12 +67,13 @@ func (p *process) logTail() string {
 	return tail(string(data), 15)
 }
 
+// signal fails only where the process has ended, or nobody waits for it.
 func (p *process) signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
 
 // stop asks the process to end and kills it when it has not within grace.
 func (p *process) stop(grace time.Duration) {
-	p.signal(syscall.SIGCONT) // a paused process would never hear the other
-	p.signal(syscall.SIGTERM)
+	_ = p.signal(syscall.SIGCONT) // a paused process would never hear the other
+	_ = p.signal(syscall.SIGTERM)
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
@@ -83,6 +84,6 @@ func (p *process) stop(grace time.Duration) {
 }
 
 func (p *process) kill() {
-	p.signal(syscall.SIGKILL)
+	_ = p.signal(syscall.SIGKILL)
 	<-p.done
 }

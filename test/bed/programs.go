@@ -108,7 +108,7 @@ func installFile(path string, write func(*os.File) error) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name())
+	defer func() { _ = os.Remove(tmp.Name()) }() // renamed by then, unless something failed
 	if err := write(tmp); err != nil {
 		tmp.Close()
 		return err

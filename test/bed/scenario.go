@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -127,7 +128,7 @@ func (s *scenario) block(owner, cidr string, held ...holding) {
 	for ordinal := range size {
 		if i, ok := index[ip]; ok {
 			allocations = append(allocations, i)
-			sequences[fmt.Sprint(ordinal)] = sequence + i
+			sequences[strconv.Itoa(ordinal)] = sequence + i
 		} else {
 			allocations = append(allocations, nil)
 			unallocated = append(unallocated, int64(ordinal))

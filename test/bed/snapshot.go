@@ -75,7 +75,11 @@ func decodeAll(name string, data []byte) ([]*unstructured.Unstructured, error) {
 			continue
 		}
 		err := object.EachListItem(func(item runtime.Object) error {
-			out = append(out, item.(*unstructured.Unstructured))
+			o, ok := item.(*unstructured.Unstructured)
+			if !ok {
+				return fmt.Errorf("an item of type %T", item)
+			}
+			out = append(out, o)
 			return nil
 		})
 		if err != nil {

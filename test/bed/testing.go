@@ -27,6 +27,7 @@ func Fleet(t testing.TB, options ...Options) []*Cluster {
 	clusters := make([]*Cluster, len(options))
 	logs := make([]string, len(options))
 	for i := range options {
+		//nolint:usetesting // a directory for each of the test's clusters among what -artifacts keeps
 		if logs[i], err = os.MkdirTemp(t.ArtifactDir(), "cluster-"); err != nil {
 			t.Fatal(err)
 		}
