@@ -1,0 +1,567 @@
+// Package collect fills an ipam.Snapshot: from saved files (a directory, an
+// archive, a stream) or from a live API server, through one decoding path. It
+// also writes what it read as a snapshot on disk that it reads back.
+package collect
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"ipamaudit/ipam"
+)
+
+// Builder puts a snapshot together, one raw object at a time. Its methods are
+// safe for concurrent use, except Finish and merge.
+type Builder struct {
+	mu sync.Mutex
+
+	blocks       bucket[ipam.Block]
+	affinities   bucket[ipam.Affinity]
+	handles      bucket[ipam.Handle]
+	pools        bucket[ipam.Pool]
+	reservations bucket[ipam.Reservation]
+	configs      bucket[ipam.Config]
+	infos        bucket[ipam.ClusterInfo]
+	bgpConfigs   bucket[ipam.BGPConfig]
+	peers        bucket[ipam.BGPPeer]
+	felixConfigs bucket[ipam.FelixConfig]
+	kubeCtrls    bucket[ipam.KubeControllers]
+	calicoNodes  bucket[ipam.CalicoNode]
+	nodes        bucket[ipam.Node]
+	pods         bucket[ipam.Pod]
+	namespaces   bucket[ipam.Namespace]
+	services     bucket[ipam.Service]
+	events       bucket[ipam.Event]
+	workloads    bucket[ipam.Workload]
+	cniConfigs   bucket[[]string]
+
+	tallies  map[ipam.Resource]*tally
+	statuses map[ipam.Resource]status
+	// hints are statuses for resources of which nothing else was seen.
+	hints    map[ipam.Resource]status
+	newest   time.Time
+	tables   []ipam.RouteTable
+	source   string
+	rejected []ipam.ObjectError
+	ignored  int
+
+	// tee receives every object that was used, in its reduced form.
+	tee func(r ipam.Resource, w object) error
+	// teeErr is the first error of tee.
+	teeErr error
+}
+
+// NewBuilder returns an empty Builder.
+func NewBuilder() *Builder {
+	return &Builder{tallies: map[ipam.Resource]*tally{}, statuses: map[ipam.Resource]status{}, hints: map[ipam.Resource]status{}}
+}
+
+// tally counts what was seen of a resource.
+type tally struct {
+	// v1 and v3 tell in which of Calico's API groups; core kinds count as v1.
+	v1, v3          bool
+	items, rejected int
+}
+
+// status is an outcome that was told, not counted.
+type status struct {
+	status ipam.ReadStatus
+	detail string
+}
+
+// bucket holds the objects of one kind until Finish knows which of them count:
+// a saved directory may hold an object twice, or in both API groups.
+type bucket[T any] struct {
+	values  []T
+	origins []origin
+}
+
+type origin struct {
+	namespace, name string
+	version         uint64
+	seq             int64
+	v3              bool
+}
+
+// newer reports whether o is the better of two copies of one object: the one
+// with the higher resourceVersion, else the one that was read first.
+func (o origin) newer(than origin) bool {
+	return cmp.Or(cmp.Compare(o.version, than.version), cmp.Compare(than.seq, o.seq)) > 0
+}
+
+func (k *bucket[T]) merge(other *bucket[T]) {
+	if k.values == nil {
+		*k = *other
+		return
+	}
+	k.values = append(k.values, other.values...)
+	k.origins = append(k.origins, other.origins...)
+}
+
+// resolve returns one value per object: of an object that was read twice the
+// newer one, and nothing of projectcalico.org/v3 where crd.projectcalico.org/v1
+// was read too, since that is where Calico's data is then.
+func (k *bucket[T]) resolve(v1 bool) []T {
+	type key struct{ namespace, name string }
+	chosen := make(map[key]int, len(k.values))
+	out := k.values[:0]
+	kept := k.origins[:0]
+	for i, o := range k.origins {
+		if o.v3 && v1 {
+			continue
+		}
+		id := key{o.namespace, o.name}
+		if j, ok := chosen[id]; ok {
+			if o.newer(kept[j]) {
+				out[j], kept[j] = k.values[i], o
+			}
+			continue
+		}
+		chosen[id] = len(out)
+		out, kept = append(out, k.values[i]), append(kept, o)
+	}
+	return out
+}
+
+// Add decodes one object. Objects of unknown kinds are counted as ignored; an
+// object that cannot be used is reported and counted as rejected.
+func (b *Builder) Add(o Object) {
+	r, ok := resourceOf(o.APIVersion, o.Kind)
+	if !ok {
+		b.mu.Lock()
+		b.ignored++
+		b.mu.Unlock()
+		return
+	}
+	var err error
+	switch r {
+	case ipam.ResBlocks:
+		err = b.block(&o)
+	case ipam.ResAffinities:
+		err = b.affinity(&o)
+	case ipam.ResHandles:
+		err = b.handle(&o)
+	case ipam.ResPools:
+		err = b.pool(&o)
+	case ipam.ResReservations:
+		err = b.reservation(&o)
+	case ipam.ResIPAMConfig:
+		err = b.ipamConfig(&o)
+	case ipam.ResClusterInfo:
+		err = b.clusterInfo(&o)
+	case ipam.ResBGPConfig:
+		err = b.bgpConfig(&o)
+	case ipam.ResBGPPeers:
+		err = b.bgpPeer(&o)
+	case ipam.ResBGPFilters:
+		err = b.bgpFilter(&o)
+	case ipam.ResFelixConfig:
+		err = b.felixConfig(&o)
+	case ipam.ResKubeCtrl:
+		err = b.kubeControllers(&o)
+	case ipam.ResCalicoNodes:
+		err = b.calicoNode(&o)
+	case ipam.ResNodes:
+		err = b.node(&o)
+	case ipam.ResPods:
+		err = b.pod(&o)
+	case ipam.ResNamespaces:
+		err = b.namespace(&o)
+	case ipam.ResServices:
+		err = b.service(&o)
+	case ipam.ResEvents:
+		err = b.event(&o)
+	case ipam.ResDeployments, ipam.ResDaemonSets:
+		err = b.workload(&o, r, o.Kind)
+	case ipam.ResConfigMaps:
+		err = b.configMap(&o)
+	}
+	if err != nil {
+		b.reject(r, &o, err)
+	}
+}
+
+// rejection is a decoder's error with as much of the object as was read.
+type rejection struct {
+	name string
+	err  error
+}
+
+func (e *rejection) Error() string { return e.err.Error() }
+func (e *rejection) Unwrap() error { return e.err }
+
+// decode fills w from o's JSON and checks that the object has a name.
+func (b *Builder) decode(o *Object, w object) error {
+	err := decodeJSON(o.JSON, w)
+	h := w.head()
+	if err != nil {
+		return &rejection{nameOf(h), err}
+	}
+	if h.Metadata.Name == "" {
+		return &fieldError{"metadata.name", "is missing"}
+	}
+	return nil
+}
+
+func nameOf(h *header) string {
+	if h.Metadata.Namespace != "" {
+		return h.Metadata.Namespace + "/" + h.Metadata.Name
+	}
+	return h.Metadata.Name
+}
+
+// add stores a decoded object.
+func add[T any](b *Builder, r ipam.Resource, k *bucket[T], o *Object, w object, value T) {
+	h := w.head()
+	version, _ := strconv.ParseUint(h.Metadata.ResourceVersion, 10, 64)
+	from := origin{
+		namespace: intern(h.Metadata.Namespace), name: h.Metadata.Name, version: version, seq: o.seq,
+		v3: groupOf(o.APIVersion) == groupV3 && r != ipam.ResCalicoNodes,
+	}
+	if r == ipam.ResDeployments || r == ipam.ResDaemonSets {
+		// They share a bucket.
+		from.name = string(r) + "/" + from.name
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k.values = append(k.values, value)
+	k.origins = append(k.origins, from)
+	b.count(r, h, from.v3, true, w)
+}
+
+// skip counts an object that says by itself that it does not count.
+func (b *Builder) skip(r ipam.Resource, w object) { b.counted(r, w, true) }
+
+// ignore counts an object of a known kind that tells nothing.
+func (b *Builder) ignore(r ipam.Resource, w object) { b.counted(r, w, false) }
+
+func (b *Builder) counted(r ipam.Resource, w object, keep bool) {
+	h := w.head()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.count(r, h, groupOf(h.APIVersion) == groupV3 && r != ipam.ResCalicoNodes, keep, w)
+}
+
+func (b *Builder) count(r ipam.Resource, h *header, v3, keep bool, w object) {
+	t := b.tally(r)
+	t.items++
+	t.v1, t.v3 = t.v1 || !v3, t.v3 || v3
+	b.newest = later(b.newest, h.Metadata.CreationTimestamp.Time)
+	if keep && b.tee != nil && b.teeErr == nil {
+		b.teeErr = b.tee(r, w)
+	}
+}
+
+func (b *Builder) tally(r ipam.Resource) *tally {
+	t := b.tallies[r]
+	if t == nil {
+		t = &tally{}
+		b.tallies[r] = t
+	}
+	return t
+}
+
+// note remembers a time for the snapshot's default "now".
+func (b *Builder) note(t time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.newest = later(b.newest, t)
+}
+
+// complain reports a part of an object that could not be used; the rest counts.
+func (b *Builder) complain(_ ipam.Resource, o *Object, w object, err *fieldError) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rejected = append(b.rejected, ipam.ObjectError{
+		Where: o.Place.String(), Kind: o.Kind, Name: nameOf(w.head()), Field: err.field, Message: err.message,
+	})
+}
+
+// reject reports an object of resource r that could not be used.
+func (b *Builder) reject(r ipam.Resource, o *Object, err error) {
+	e := ipam.ObjectError{Where: o.Place.String(), Kind: o.Kind}
+	var field *fieldError
+	if errors.As(err, &field) {
+		e.Field, e.Message = field.field, field.message
+	} else {
+		e.Field, e.Message = explain(err)
+	}
+	var rej *rejection
+	if errors.As(err, &rej) {
+		e.Name = rej.name
+	}
+	if e.Name == "" {
+		// The decoder's checks come after the name was read.
+		w := new(headerObject)
+		if decodeJSON(o.JSON, w) == nil {
+			e.Name = nameOf(w.head())
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rejected = append(b.rejected, e)
+	if r != "" {
+		t := b.tally(r)
+		t.items++
+		t.rejected++
+		v3 := groupOf(o.APIVersion) == groupV3 && r != ipam.ResCalicoNodes
+		t.v1, t.v3 = t.v1 || !v3, t.v3 || v3
+	}
+}
+
+// Rejected reports what was not usable and belongs to no counted object: a
+// file, a fragment.
+func (b *Builder) Rejected(e ipam.ObjectError) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rejected = append(b.rejected, e)
+}
+
+// Ignored counts a file that is none of ours.
+func (b *Builder) Ignored() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ignored++
+}
+
+// Listed records that a resource was read, even if nothing was in it. group is
+// Calico's API group, or empty where it is not known or not Calico's.
+func (b *Builder) Listed(r ipam.Resource, group string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.tally(r)
+	if !isCalico(r) || r == ipam.ResCalicoNodes {
+		t.v1 = true
+		return
+	}
+	t.v1, t.v3 = t.v1 || group == groupV1, t.v3 || group == groupV3
+}
+
+// SetStatus records an outcome that overrules what was counted: forbidden,
+// absent, failed or missing, and why. Failed is not overruled by a later one.
+func (b *Builder) SetStatus(r ipam.Resource, s ipam.ReadStatus, detail string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.statuses[r].status != ipam.Failed {
+		b.statuses[r] = status{s, detail}
+	}
+}
+
+// hint records an outcome that counts only where nothing else was seen of r.
+func (b *Builder) hint(r ipam.Resource, s ipam.ReadStatus, detail string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hints[r] = status{s, detail}
+}
+
+// usable reports whether anything at all was read.
+func (b *Builder) usable() bool {
+	for _, t := range b.tallies {
+		if t.items == 0 || t.rejected < t.items {
+			return true
+		}
+	}
+	return len(b.tables) > 0
+}
+
+// AddTables adds route tables; source names where they come from ("files").
+func (b *Builder) AddTables(source string, tables ...ipam.RouteTable) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.source = source
+	b.tables = append(b.tables, tables...)
+}
+
+// merge moves everything of other, which is not used any more, into b.
+func (b *Builder) merge(other *Builder) {
+	b.blocks.merge(&other.blocks)
+	b.affinities.merge(&other.affinities)
+	b.handles.merge(&other.handles)
+	b.pools.merge(&other.pools)
+	b.reservations.merge(&other.reservations)
+	b.configs.merge(&other.configs)
+	b.infos.merge(&other.infos)
+	b.bgpConfigs.merge(&other.bgpConfigs)
+	b.peers.merge(&other.peers)
+	b.felixConfigs.merge(&other.felixConfigs)
+	b.kubeCtrls.merge(&other.kubeCtrls)
+	b.calicoNodes.merge(&other.calicoNodes)
+	b.nodes.merge(&other.nodes)
+	b.pods.merge(&other.pods)
+	b.namespaces.merge(&other.namespaces)
+	b.services.merge(&other.services)
+	b.events.merge(&other.events)
+	b.workloads.merge(&other.workloads)
+	b.cniConfigs.merge(&other.cniConfigs)
+	for r, o := range other.tallies {
+		t := b.tally(r)
+		t.v1, t.v3 = t.v1 || o.v1, t.v3 || o.v3
+		t.items += o.items
+		t.rejected += o.rejected
+	}
+	b.rejected = append(b.rejected, other.rejected...)
+	b.ignored += other.ignored
+	b.newest = later(b.newest, other.newest)
+}
+
+// FinishOptions say what the objects do not.
+type FinishOptions struct {
+	// Name and ID of the cluster where they are known from elsewhere. An ID is
+	// only used where the cluster's own (UID of kube-system) was not read.
+	Name, ID string
+	// AsOf is the "now"; when zero, the newest time in the objects.
+	AsOf time.Time
+	// API is the group that discovery found; when empty, the objects' own.
+	API string
+}
+
+// Finish returns the sealed snapshot. The Builder must not be used any more.
+func (b *Builder) Finish(opts FinishOptions) (*ipam.Snapshot, error) {
+	s := ipam.NewSnapshot()
+	v1 := func(r ipam.Resource) bool { t := b.tallies[r]; return t != nil && t.v1 }
+
+	s.Blocks = b.blocks.resolve(v1(ipam.ResBlocks))
+	s.Affinities = b.affinities.resolve(v1(ipam.ResAffinities))
+	s.Handles = b.handles.resolve(v1(ipam.ResHandles))
+	s.Pools = b.pools.resolve(v1(ipam.ResPools))
+	s.Reservations = b.reservations.resolve(v1(ipam.ResReservations))
+	s.Peers = b.peers.resolve(v1(ipam.ResBGPPeers))
+	s.CalicoNodes = b.calicoNodes.resolve(true)
+	s.Nodes = b.nodes.resolve(true)
+	s.Pods = b.pods.resolve(true)
+	s.Services = b.services.resolve(true)
+	s.Events = b.events.resolve(true)
+	s.Workloads = b.workloads.resolve(true)
+	singleton(&b.configs, v1(ipam.ResIPAMConfig), &s.Config)
+	singleton(&b.infos, v1(ipam.ResClusterInfo), &s.Info)
+	singleton(&b.bgpConfigs, v1(ipam.ResBGPConfig), &s.BGP)
+	singleton(&b.felixConfigs, v1(ipam.ResFelixConfig), &s.Felix)
+	singleton(&b.kubeCtrls, v1(ipam.ResKubeCtrl), &s.KubeCtrl)
+
+	kubeSystem, err := b.kubeSystem()
+	if err != nil {
+		return nil, err
+	}
+	s.Namespaces = b.namespaces.resolve(true)
+	for _, texts := range b.cniConfigs.resolve(true) {
+		s.CNIConfigs = append(s.CNIConfigs, texts...)
+	}
+	slices.Sort(s.CNIConfigs)
+
+	b.cover(s.Coverage)
+	s.API = cmp.Or(opts.API, b.api())
+	s.Cluster = ipam.ClusterRef{Name: opts.Name, ID: cmp.Or(kubeSystem, opts.ID, s.Info.GUID, opts.Name)}
+	s.AsOf = opts.AsOf
+	if s.AsOf.IsZero() {
+		s.AsOf = b.newest
+	}
+	s.AsOf = s.AsOf.UTC()
+	s.Tables = b.mergedTables()
+	s.RouteSource = b.source
+	s.Rejected, s.Ignored = b.rejected, b.ignored
+	return s.Seal(), b.teeErr
+}
+
+// singleton sets out to the object named "default", if it was read; those of
+// single nodes ("node.worker1") are none of its business.
+func singleton[T any](k *bucket[T], v1 bool, out *T) {
+	best := -1
+	for i, o := range k.origins {
+		if o.name != "default" || o.v3 && v1 {
+			continue
+		}
+		if best < 0 || o.newer(k.origins[best]) {
+			best = i
+		}
+	}
+	if best >= 0 {
+		*out = k.values[best]
+	}
+}
+
+// kubeSystem returns the UID of namespace kube-system. Two of them mean that
+// two clusters were mixed: every finding would be nonsense.
+func (b *Builder) kubeSystem() (string, error) {
+	uid := ""
+	for i, o := range b.namespaces.origins {
+		if o.name != "kube-system" || b.namespaces.values[i].UID == "" {
+			continue
+		}
+		got := b.namespaces.values[i].UID
+		if uid != "" && uid != got {
+			return "", fmt.Errorf("%w: it holds two clusters (namespace kube-system has UIDs %s and %s); pass each by itself", ErrBadInput, uid, got)
+		}
+		uid = got
+	}
+	return uid, nil
+}
+
+// api chooses the group as Calico does: v1 where both are present.
+func (b *Builder) api() string {
+	v3 := false
+	for r, t := range b.tallies {
+		if !isCalico(r) || r == ipam.ResCalicoNodes {
+			continue
+		}
+		if t.v1 {
+			return ipam.APIv1
+		}
+		v3 = v3 || t.v3
+	}
+	if v3 {
+		return ipam.APIv3
+	}
+	return ""
+}
+
+// cover writes down how the reading of each resource went.
+func (b *Builder) cover(c ipam.Coverage) {
+	for r, t := range b.tallies {
+		detail := ""
+		if t.rejected > 0 {
+			detail = fmt.Sprintf("%d of %d objects could not be used", t.rejected, t.items)
+		}
+		st := ipam.Read
+		if t.items > 0 && t.rejected == t.items {
+			st = ipam.Failed
+		}
+		c.Set(r, st, t.items, detail)
+	}
+	for r, s := range b.hints {
+		if b.tallies[r] == nil {
+			c.Set(r, s.status, 0, s.detail)
+		}
+	}
+	for r, s := range b.statuses {
+		items := 0
+		if t := b.tallies[r]; t != nil {
+			items = t.items
+		}
+		c.Set(r, s.status, items, s.detail)
+	}
+}
+
+// mergedTables joins the tables of one node (routes/n.txt and routes/n.json).
+func (b *Builder) mergedTables() []ipam.RouteTable {
+	byNode := map[string]*ipam.RouteTable{}
+	for _, t := range b.tables {
+		have := byNode[t.Node]
+		if have == nil {
+			byNode[t.Node] = &t
+			continue
+		}
+		have.Source += ", " + t.Source
+		have.Routes = mergeRoutes(have.Routes, t.Routes)
+	}
+	var out []ipam.RouteTable
+	for _, node := range slices.Sorted(maps.Keys(byNode)) {
+		out = append(out, *byNode[node])
+	}
+	return out
+}

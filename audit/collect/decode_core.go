@@ -1,0 +1,450 @@
+package collect
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ipamaudit/ipam"
+)
+
+type nodeObject struct {
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	Metadata   struct {
+		metadata    `json:",inline"`
+		Labels      map[string]string `json:"labels,omitempty"`
+		Annotations nodeAnnotations   `json:"annotations,omitzero"`
+	} `json:"metadata"`
+	Spec struct {
+		Unschedulable bool     `json:"unschedulable,omitempty"`
+		PodCIDR       string   `json:"podCIDR,omitempty"`
+		PodCIDRs      []string `json:"podCIDRs,omitempty"`
+	} `json:"spec,omitzero"`
+	Status struct {
+		Capacity struct {
+			Pods flexNumber `json:"pods,omitempty"`
+		} `json:"capacity,omitzero"`
+		Addresses []struct {
+			Type    string `json:"type"`
+			Address string `json:"address"`
+		} `json:"addresses,omitempty"`
+		Conditions []condition `json:"conditions,omitempty"`
+		NodeInfo   struct {
+			OperatingSystem string `json:"operatingSystem,omitempty"`
+		} `json:"nodeInfo,omitzero"`
+	} `json:"status,omitzero"`
+}
+
+// nodeAnnotations are Calico's (libcalico-go/lib/backend/k8s/resources/node.go).
+type nodeAnnotations struct {
+	IPv4Address     string     `json:"projectcalico.org/IPv4Address,omitempty"`
+	IPv6Address     string     `json:"projectcalico.org/IPv6Address,omitempty"`
+	IPIP            string     `json:"projectcalico.org/IPv4IPIPTunnelAddr,omitempty"`
+	VXLAN           string     `json:"projectcalico.org/IPv4VXLANTunnelAddr,omitempty"`
+	VXLANv6         string     `json:"projectcalico.org/IPv6VXLANTunnelAddr,omitempty"`
+	Wireguard       string     `json:"projectcalico.org/IPv4WireguardInterfaceAddr,omitempty"`
+	WireguardV6     string     `json:"projectcalico.org/IPv6WireguardInterfaceAddr,omitempty"`
+	ASNumber        flexNumber `json:"projectcalico.org/ASNumber,omitempty"`
+	RouteReflectors string     `json:"projectcalico.org/RouteReflectorClusterID,omitempty"`
+}
+
+func (w *nodeObject) head() *header {
+	return &header{APIVersion: w.APIVersion, Kind: w.Kind, Metadata: w.Metadata.metadata}
+}
+
+// flannelMigrationLabel marks nodes that Calico's collector leaves alone
+// (kube-controllers/pkg/controllers/flannelmigration).
+const flannelMigrationLabel = "projectcalico.org/node-network-during-migration"
+
+func (b *Builder) node(o *Object) error {
+	w := new(nodeObject)
+	if err := b.decode(o, w); err != nil {
+		return err
+	}
+	m, ann := &w.Metadata, &w.Metadata.Annotations
+	n := ipam.Node{
+		Name: intern(m.Name), UID: m.UID, Labels: internMap(m.Labels), Created: m.CreationTimestamp.Time,
+		ASNumber: uint32(ann.ASNumber), RRClusterID: ann.RouteReflectors, Unschedulable: w.Spec.Unschedulable,
+		Deleting: !m.DeletionTimestamp.IsZero(), MaxPods: int(w.Status.Capacity.Pods),
+		Windows: w.Status.NodeInfo.OperatingSystem == "windows" || m.Labels["kubernetes.io/os"] == "windows" || m.Labels["beta.kubernetes.io/os"] == "windows",
+	}
+	for _, t := range []struct{ kind, text string }{
+		{"ipip", ann.IPIP}, {"vxlan", ann.VXLAN}, {"vxlan-v6", ann.VXLANv6}, {"wireguard", ann.Wireguard}, {"wireguard-v6", ann.WireguardV6},
+	} {
+		for _, ip := range parseAddrs(t.text) {
+			n.Tunnels = append(n.Tunnels, ipam.TunnelAddress{Kind: t.kind, IP: ip})
+		}
+	}
+	n.Addresses = parseAddrs(ann.IPv4Address, ann.IPv6Address)
+	bgp := slices.Clone(n.Addresses)
+	for _, a := range w.Status.Addresses {
+		if a.Type != "InternalIP" {
+			continue
+		}
+		for _, ip := range parseAddrs(a.Address) {
+			sameFamily := func(other netip.Addr) bool { return other.Is4() == ip.Is4() }
+			if !slices.ContainsFunc(bgp, sameFamily) && !slices.Contains(n.Addresses, ip) {
+				n.Addresses = append(n.Addresses, ip)
+			}
+		}
+	}
+	for _, c := range w.Status.Conditions {
+		if c.Type == "Ready" {
+			n.Ready = c.Status == "True"
+		}
+	}
+	_, control := m.Labels["node-role.kubernetes.io/control-plane"]
+	_, master := m.Labels["node-role.kubernetes.io/master"]
+	n.ControlPlane = control || master
+	_, n.FlannelMigration = m.Labels[flannelMigrationLabel]
+	n.PodCIDRs = netipPrefixes(w.Spec.PodCIDRs)
+	if len(n.PodCIDRs) == 0 && w.Spec.PodCIDR != "" {
+		n.PodCIDRs = netipPrefixes([]string{w.Spec.PodCIDR})
+	}
+	add(b, ipam.ResNodes, &b.nodes, o, w, n)
+	return nil
+}
+
+func internMap(m map[string]string) map[string]string {
+	for k, v := range m {
+		delete(m, k)
+		m[intern(k)] = intern(v)
+	}
+	return m
+}
+
+type podObject struct {
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	Metadata   struct {
+		metadata    `json:",inline"`
+		Annotations podAnnotations `json:"annotations,omitzero"`
+		Labels      struct {
+			App    string `json:"k8s-app,omitempty"`
+			VM     string `json:"vm.kubevirt.io/name,omitempty"`
+			Domain string `json:"kubevirt.io/domain,omitempty"`
+		} `json:"labels,omitzero"`
+		OwnerReferences []ownerReference `json:"ownerReferences,omitempty"`
+	} `json:"metadata"`
+	Spec struct {
+		NodeName    string `json:"nodeName,omitempty"`
+		HostNetwork bool   `json:"hostNetwork,omitempty"`
+	} `json:"spec,omitzero"`
+	Status struct {
+		Phase  string `json:"phase,omitempty"`
+		Reason string `json:"reason,omitempty"`
+		PodIP  string `json:"podIP,omitempty"`
+		PodIPs []struct {
+			IP string `json:"ip"`
+		} `json:"podIPs,omitempty"`
+		StartTime             stamp             `json:"startTime,omitzero"`
+		InitContainerStatuses []containerStatus `json:"initContainerStatuses,omitempty"`
+		ContainerStatuses     []containerStatus `json:"containerStatuses,omitempty"`
+	} `json:"status,omitzero"`
+}
+
+// podAnnotations are those of Calico's CNI plug-in. PodIP is a pointer since
+// empty and absent mean different things.
+type podAnnotations struct {
+	PodIP       *string `json:"cni.projectcalico.org/podIP,omitempty"`
+	PodIPs      *string `json:"cni.projectcalico.org/podIPs,omitempty"`
+	ContainerID string  `json:"cni.projectcalico.org/containerID,omitempty"`
+	IPAddrs     string  `json:"cni.projectcalico.org/ipAddrs,omitempty"`
+	NoIPAM      string  `json:"cni.projectcalico.org/ipAddrsNoIpam,omitempty"`
+	IPv4Pools   string  `json:"cni.projectcalico.org/ipv4pools,omitempty"`
+	IPv6Pools   string  `json:"cni.projectcalico.org/ipv6pools,omitempty"`
+}
+
+type ownerReference struct {
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	Controller bool   `json:"controller,omitempty"`
+}
+
+type containerStatus struct {
+	RestartCount int `json:"restartCount,omitempty"`
+	State        struct {
+		Waiting *struct {
+			Reason  string `json:"reason,omitempty"`
+			Message string `json:"message,omitempty"`
+		} `json:"waiting,omitempty"`
+	} `json:"state,omitzero"`
+	LastState struct {
+		Terminated *struct {
+			Message string `json:"message,omitempty"`
+		} `json:"terminated,omitempty"`
+	} `json:"lastState,omitzero"`
+}
+
+func (w *podObject) head() *header {
+	return &header{APIVersion: w.APIVersion, Kind: w.Kind, Metadata: w.Metadata.metadata}
+}
+
+// maxMessage bounds the texts of pods and events that are kept.
+const maxMessage = 2 << 10
+
+func (b *Builder) pod(o *Object) error {
+	w := new(podObject)
+	if err := b.decode(o, w); err != nil {
+		return err
+	}
+	m, ann := &w.Metadata, &w.Metadata.Annotations
+	for _, list := range [][]containerStatus{w.Status.InitContainerStatuses, w.Status.ContainerStatuses} {
+		for i := range list {
+			c := &list[i]
+			if c.State.Waiting != nil {
+				c.State.Waiting.Message = clip(c.State.Waiting.Message)
+			}
+			// What a container left behind may be anything, secrets included.
+			if t := c.LastState.Terminated; t != nil && !speaksOfNetwork("", t.Message) {
+				c.LastState.Terminated = nil
+			} else if t != nil {
+				t.Message = clip(t.Message)
+			}
+		}
+	}
+	p := ipam.Pod{
+		Namespace: intern(m.Namespace), Name: m.Name, UID: m.UID, NodeName: intern(w.Spec.NodeName), HostNetwork: w.Spec.HostNetwork,
+		Phase: intern(w.Status.Phase), Reason: intern(w.Status.Reason), Deleting: !m.DeletionTimestamp.IsZero(),
+		Created: m.CreationTimestamp.Time, Started: w.Status.StartTime.Time,
+		Released:     ann.PodIP != nil && *ann.PodIP == "",
+		CalicoCNI:    ann.PodIP != nil || ann.PodIPs != nil || ann.ContainerID != "",
+		RequestedIPs: parseAddrs(stringList(ann.IPAddrs)...),
+		PoolPins:     slices.Concat(stringList(ann.IPv4Pools), stringList(ann.IPv6Pools)),
+		NoIPAM:       ann.NoIPAM != "" && ann.NoIPAM != "[]",
+		App:          intern(m.Labels.App), VMI: orElse(m.Labels.VM, m.Labels.Domain),
+	}
+	for _, ip := range w.Status.PodIPs {
+		p.StatusIPs = append(p.StatusIPs, parseAddrs(ip.IP)...)
+	}
+	if len(p.StatusIPs) == 0 {
+		p.StatusIPs = parseAddrs(w.Status.PodIP)
+	}
+	if ann.PodIPs != nil && *ann.PodIPs != "" {
+		p.AnnotatedIPs = parseAddrs(strings.Split(*ann.PodIPs, ",")...)
+	} else if ann.PodIP != nil {
+		p.AnnotatedIPs = parseAddrs(*ann.PodIP)
+	}
+	if i := slices.IndexFunc(m.OwnerReferences, func(r ownerReference) bool { return r.Controller }); i >= 0 {
+		p.OwnerKind, p.OwnerName = intern(m.OwnerReferences[i].Kind), intern(m.OwnerReferences[i].Name)
+	}
+	for _, c := range slices.Concat(w.Status.InitContainerStatuses, w.Status.ContainerStatuses) {
+		p.Restarts += c.RestartCount
+		if c.State.Waiting == nil || p.Waiting != "" {
+			continue
+		}
+		p.Waiting, p.Message = intern(orElse(c.State.Waiting.Reason, "Waiting")), c.State.Waiting.Message
+		// A crash loop's own text says only how long it backs off; why it
+		// crashed stands in what the last run left behind.
+		if t := c.LastState.Terminated; t != nil && t.Message != "" {
+			p.Message = strings.TrimPrefix(p.Message+"; "+t.Message, "; ")
+		}
+	}
+	add(b, ipam.ResPods, &b.pods, o, w, p)
+	return nil
+}
+
+// clip shortens a text to maxMessage without cutting a character.
+func clip(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
+}
+
+type namespaceObject struct {
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	Metadata   struct {
+		metadata    `json:",inline"`
+		Labels      map[string]string `json:"labels,omitempty"`
+		Annotations struct {
+			IPv4Pools string `json:"cni.projectcalico.org/ipv4pools,omitempty"`
+			IPv6Pools string `json:"cni.projectcalico.org/ipv6pools,omitempty"`
+		} `json:"annotations,omitzero"`
+	} `json:"metadata"`
+}
+
+func (w *namespaceObject) head() *header {
+	return &header{APIVersion: w.APIVersion, Kind: w.Kind, Metadata: w.Metadata.metadata}
+}
+
+func (b *Builder) namespace(o *Object) error {
+	w := new(namespaceObject)
+	if err := b.decode(o, w); err != nil {
+		return err
+	}
+	add(b, ipam.ResNamespaces, &b.namespaces, o, w, ipam.Namespace{
+		Name: w.Metadata.Name, UID: w.Metadata.UID, Labels: internMap(w.Metadata.Labels),
+		PoolPins: slices.Concat(stringList(w.Metadata.Annotations.IPv4Pools), stringList(w.Metadata.Annotations.IPv6Pools)),
+	})
+	return nil
+}
+
+type serviceObject struct {
+	header `json:",inline"`
+	Spec   struct {
+		Type string `json:"type,omitempty"`
+	} `json:"spec,omitzero"`
+	Status struct {
+		LoadBalancer struct {
+			Ingress []struct {
+				IP string `json:"ip,omitempty"`
+			} `json:"ingress,omitempty"`
+		} `json:"loadBalancer,omitzero"`
+	} `json:"status,omitzero"`
+}
+
+func (b *Builder) service(o *Object) error {
+	w := new(serviceObject)
+	if err := b.decode(o, w); err != nil {
+		return err
+	}
+	if w.Spec.Type != "LoadBalancer" {
+		b.ignore(ipam.ResServices, w)
+		return nil
+	}
+	s := ipam.Service{Namespace: intern(w.Metadata.Namespace), Name: w.Metadata.Name, Type: w.Spec.Type}
+	for _, i := range w.Status.LoadBalancer.Ingress {
+		s.IngressIPs = append(s.IngressIPs, parseAddrs(i.IP)...)
+	}
+	add(b, ipam.ResServices, &b.services, o, w, s)
+	return nil
+}
+
+type workloadObject struct {
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	Metadata   struct {
+		metadata `json:",inline"`
+		Labels   struct {
+			App string `json:"k8s-app,omitempty"`
+		} `json:"labels,omitzero"`
+	} `json:"metadata"`
+	Spec struct {
+		Replicas *int `json:"replicas,omitempty"`
+		Template struct {
+			Metadata struct {
+				Labels struct {
+					App string `json:"k8s-app,omitempty"`
+				} `json:"labels,omitzero"`
+			} `json:"metadata,omitzero"`
+			Spec struct {
+				Containers []struct {
+					Name  string   `json:"name,omitempty"`
+					Image string   `json:"image,omitempty"`
+					Env   []envVar `json:"env,omitempty"`
+				} `json:"containers,omitempty"`
+			} `json:"spec,omitzero"`
+		} `json:"template,omitzero"`
+	} `json:"spec,omitzero"`
+	Status struct {
+		AvailableReplicas      int `json:"availableReplicas,omitempty"`
+		DesiredNumberScheduled int `json:"desiredNumberScheduled,omitempty"`
+		NumberAvailable        int `json:"numberAvailable,omitempty"`
+	} `json:"status,omitzero"`
+}
+
+type envVar struct {
+	Name  string `json:"name"`
+	Value string `json:"value,omitempty"`
+}
+
+func (w *workloadObject) head() *header {
+	return &header{APIVersion: w.APIVersion, Kind: w.Kind, Metadata: w.Metadata.metadata}
+}
+
+// calicoOwn reports whether a workload belongs to Calico.
+func (w *workloadObject) calicoOwn() bool {
+	for _, s := range []string{w.Metadata.Name, w.Metadata.Labels.App, w.Spec.Template.Metadata.Labels.App} {
+		for _, own := range []string{"calico", "tigera", "canal"} {
+			if strings.Contains(s, own) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tellingEnv reports whether an environment variable configures Calico. All
+// others are dropped unread: they may hold secrets.
+func tellingEnv(name string) bool {
+	switch name {
+	case "ENABLED_CONTROLLERS", "DATASTORE_TYPE", "CLUSTER_TYPE", "IP", "IP6", "IP_AUTODETECTION_METHOD",
+		"USE_POD_CIDR", "NO_DEFAULT_POOLS", "CALICO_API_GROUP", "CALICO_NETWORKING_BACKEND",
+		"CALICO_IPV4POOL_CIDR", "CALICO_IPV4POOL_IPIP", "CALICO_IPV4POOL_VXLAN", "CALICO_IPV4POOL_BLOCK_SIZE",
+		"CALICO_IPV6POOL_CIDR", "CALICO_IPV6POOL_VXLAN", "CALICO_IPV6POOL_BLOCK_SIZE":
+		return true
+	}
+	return false
+}
+
+func (b *Builder) workload(o *Object, r ipam.Resource, kind string) error {
+	w := new(workloadObject)
+	if err := b.decode(o, w); err != nil {
+		return err
+	}
+	if !w.calicoOwn() {
+		b.ignore(r, w)
+		return nil
+	}
+	out := ipam.Workload{
+		Kind: kind, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name,
+		Desired: w.Status.DesiredNumberScheduled, Available: w.Status.NumberAvailable, Env: map[string]string{},
+	}
+	if kind == "Deployment" {
+		out.Desired, out.Available = 1, w.Status.AvailableReplicas
+		if w.Spec.Replicas != nil {
+			out.Desired = *w.Spec.Replicas
+		}
+	}
+	containers := w.Spec.Template.Spec.Containers
+	for i := range containers {
+		containers[i].Env = slices.DeleteFunc(containers[i].Env, func(e envVar) bool { return !tellingEnv(e.Name) })
+		for _, e := range containers[i].Env {
+			out.Env[e.Name] = e.Value
+		}
+	}
+	if len(containers) > 0 {
+		out.Image = containers[0].Image
+	}
+	add(b, r, &b.workloads, o, w, out)
+	return nil
+}
+
+type configMapObject struct {
+	header `json:",inline"`
+	Data   map[string]string `json:"data,omitempty"`
+}
+
+// configMap looks for the CNI configuration (calico-config, kube-flannel-cfg):
+// it says which IPAM plug-in the nodes run.
+func (b *Builder) configMap(o *Object) error {
+	w := new(configMapObject)
+	if err := b.decode(o, w); err != nil {
+		return err
+	}
+	maps.DeleteFunc(w.Data, func(key, text string) bool { return !isCNIConfig(key, text) })
+	if len(w.Data) == 0 {
+		b.ignore(ipam.ResConfigMaps, w)
+		return nil
+	}
+	keys := slices.SortedFunc(maps.Keys(w.Data), cmp.Compare)
+	var texts []string
+	for _, k := range keys {
+		texts = append(texts, w.Data[k])
+	}
+	add(b, ipam.ResConfigMaps, &b.cniConfigs, o, w, texts)
+	return nil
+}
+
+func isCNIConfig(key, text string) bool {
+	switch {
+	case key == "cni_network_config", key == "cni-conf.json", strings.HasSuffix(key, ".conflist"), strings.HasSuffix(key, ".conf"):
+		return strings.Contains(text, `"type"`) && len(text) < 64<<10
+	}
+	return false
+}
