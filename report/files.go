@@ -106,8 +106,8 @@ func write(s Spec, r *audit.Report, stdout io.Writer, opts Options) error {
 // wants it. Links are followed. What is no regular file (/dev/null, a FIFO, a
 // process substitution) is written to and not replaced.
 func replaceFile(path string, content []byte) error {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
 	}
 	mode := fs.FileMode(0o644) // readers are other users: node_exporter, a web server
 	switch info, err := os.Stat(path); {

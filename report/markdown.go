@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"ipamaudit/audit"
@@ -113,6 +114,28 @@ func (m *markdownPage) pools(pools []audit.PoolReport) {
 	}
 	m.table([]string{"Pool", "CIDR", "Addresses", "used", "of", "free", "Blocks", "claimed", "of", "free", ""},
 		[]string{"---", "---", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "---"}, rows)
+}
+
+// group is the findings of one check at one severity under one title.
+type group struct {
+	severity     checks.Severity
+	check, title string
+	findings     []*audit.Finding
+}
+
+// groups cuts the active findings into groups, in their order.
+func (c *clusterView) groups() []group {
+	var out []group
+	for _, f := range c.active {
+		i := slices.IndexFunc(out, func(g group) bool {
+			return g.severity == f.Severity && g.check == f.Check && g.title == f.Title
+		})
+		if i < 0 {
+			i, out = len(out), append(out, group{f.Severity, f.Check, f.Title, nil})
+		}
+		out[i].findings = append(out[i].findings, f)
+	}
+	return out
 }
 
 func (m *markdownPage) group(c *clusterView, g group) {

@@ -83,7 +83,7 @@ func TestCutsAreCounted(t *testing.T) {
 		c.Findings = append(c.Findings, f)
 	}
 	out := render(t, r, Table, Options{})
-	for _, want := range []string{"… and 45 more, 50 in all", "… and 27 more: Node ", "… and 7 more"} {
+	for _, want := range []string{"… and 45 more, 50 in all", "… and 27 more blockless-nodes: Node ", "… and 7 more"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("there is no %q", want)
 		}

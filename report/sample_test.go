@@ -59,7 +59,7 @@ func hygiene() audit.ClusterReport {
 	c := healthy("dev", 3, 41)
 	c.Calico.StrictAffinity = false
 	f := finding("multi-block-nodes", c.ID, checks.Low, checks.KindNode, "dev-2")
-	f.Title = "Node owns more blocks than its pods need"
+	f.Title = "Node dev-2 owns more blocks than it needs"
 	f.Detail = "dev-2 owns 2 blocks of default-ipv4-ippool for 14 live addresses; 1 would do. 1,019 blocks are free."
 	f.Remediation = []checks.Step{{Title: "Nothing to do while the pool is roomy", Risk: checks.Safe}}
 	c.Findings = []audit.Finding{f}
@@ -70,7 +70,7 @@ func hygiene() audit.ClusterReport {
 func kubestage() audit.ClusterReport {
 	const id = "bbc3c390-e997-4f15-b8d7-4b8579a275a4"
 	pool := finding("pool-utilisation", id, checks.High, checks.KindPool, "kubestage-pods")
-	pool.Title = "Pool has no free block"
+	pool.Title = "Pool kubestage-pods has no free block"
 	pool.Detail = "0 of 4 blocks are free while 32 of 256 addresses (12 %) are used. The next node that joins gets no block.\n" +
 		"4 nodes × 16 pods per node × 1.5 asks for 96 addresses in at least 4 blocks; 2 nodes hold 2 blocks each."
 	pool.Affected = []checks.Affected{
@@ -79,7 +79,7 @@ func kubestage() audit.ClusterReport {
 	pool.Remediation = []checks.Step{addPool(), strictAffinity()}
 
 	hole := finding("blackholed-routes", id, checks.Critical, checks.KindNode, "kubestage1001")
-	hole.Title = "Node drops traffic to addresses of running pods"
+	hole.Title = "Node kubestage1001 drops traffic to addresses of running pods"
 	hole.Detail = "The longest match for each of these addresses in the table of kubestage1001 is a blackhole: 10.64.75.0/26 and 10.64.75.64/26, " +
 		"both proto bird. kubestage1001 owns the blocks and knows no /32 for what others borrowed out of them; the node mesh is off."
 	hole.Affected = []checks.Affected{
@@ -96,14 +96,14 @@ func kubestage() audit.ClusterReport {
 	out := []audit.Finding{hole, pool}
 	for _, node := range []string{"kubestage1003", "kubestage1004"} {
 		f := finding("blockless-nodes", id, checks.High, checks.KindNode, node)
-		f.Title = "Node has no block and none is free"
+		f.Title = "Node " + node + " owns no block and none is free"
 		f.Detail = node + " is Ready, runs 5 pods with borrowed addresses and owns no block of kubestage-pods; 0 of 4 blocks are free."
 		f.CausedBy = []string{pool.Fingerprint}
 		f.Remediation = []checks.Step{addPool(), recreate(node + "-app-000")}
 		out = append(out, f)
 	}
 	borrowed := finding("borrowed-ips", id, checks.High, checks.KindNode, "kubestage1003")
-	borrowed.Title, borrowed.Evidence = "Node runs pods on addresses of other nodes' blocks", checks.Inferred
+	borrowed.Title, borrowed.Evidence = "Node kubestage1003 borrows addresses from other nodes' blocks", checks.Inferred
 	borrowed.State, borrowed.FirstSeen = audit.StateChanged, at("2026-11-27T08:00:00Z")
 	borrowed.Previous = &audit.Previous{Severity: checks.Medium, Affected: 2}
 	borrowed.Detail = "5 addresses out of 2 blocks of kubestage1001: no block was free and strict affinity is off."
@@ -111,7 +111,7 @@ func kubestage() audit.ClusterReport {
 	borrowed.Remediation = []checks.Step{recreate("kubestage1003-app-000"), strictAffinity()}
 	for _, node := range []string{"kubestage1001", "kubestage1002"} {
 		f := finding("multi-block-nodes", id, checks.Medium, checks.KindNode, node)
-		f.Title, f.State, f.FirstSeen = "Node owns more blocks than its pods need", audit.StateOngoing, at("2026-11-21T08:00:00Z")
+		f.Title, f.State, f.FirstSeen = "Node "+node+" owns more blocks than it needs", audit.StateOngoing, at("2026-11-21T08:00:00Z")
 		f.Runs = 9
 		f.Detail = node + " owns 2 blocks of kubestage-pods for 16 live addresses; 1 would do."
 		f.Remediation = []checks.Step{{Title: "See which pods keep the second block", Risk: checks.Safe,
@@ -137,7 +137,7 @@ func labGone() audit.ClusterReport {
 		Error: `list ippools: Get "https://192.0.2.10:6443/apis/crd.projectcalico.org/v1/ippools?limit=500": dial tcp 192.0.2.10:6443: connect: connection refused`,
 	}
 	f := finding("cluster-access", c.ID, checks.High, checks.KindCluster, "lab-gone")
-	f.Title = "Cluster could not be audited"
+	f.Title = "Cluster lab-gone could not be audited"
 	f.State, f.FirstSeen, f.Runs = audit.StateOngoing, at("2026-11-29T08:00:00Z"), 2
 	f.Detail = "The API server did not answer for the second night in a row; what was found before still stands."
 	f.Remediation = []checks.Step{

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	pretty "github.com/jedib0t/go-pretty/v6/text"
@@ -66,12 +67,12 @@ func (p tablePage) foot(v *view) {
 	}
 	p.rule(st, v.clusterTotals(), "")
 	items := []string{v.findingTotals(), text.Plural(v.Totals.ChecksUnknown, "check") + " unknown"}
-	if d := v.Run.FinishedAt.Sub(v.Run.StartedAt); d > 0 {
+	if d := v.Run.FinishedAt.Sub(v.Run.StartedAt); d >= 100*time.Millisecond {
 		items = append(items, fmt.Sprintf("took %.1f s", d.Seconds()))
 	}
 	p.items(3, st, "", items)
 	if n := v.Totals.Critical + v.Totals.High + v.Totals.Medium + v.Totals.Low; n > 0 && !p.details {
-		p.prose(3, dim, "", "-o markdown and -o json have everything, with all steps in order and real names in their commands.")
+		p.prose(3, dim, "", "all steps in order, with the names filled in: -o markdown or -o json")
 	}
 }
 
@@ -79,7 +80,7 @@ func (p tablePage) failedCluster(c *clusterView) {
 	p.blank()
 	p.rule(redBold, "✖ "+c.Name, "FAILED: nothing was audited")
 	p.prose(3, plain, "", c.Error)
-	p.groups(c)
+	p.findings(c)
 	if len(c.active) == 0 {
 		p.prose(3, plain, "→ ", "what to do: ipamaudit checks "+clusterAccess)
 	}
@@ -98,66 +99,81 @@ func (p tablePage) openCluster(c *clusterView) {
 		p.blank()
 		p.pools(c)
 	}
-	p.groups(c)
+	p.findings(c)
 	p.tail(c)
 }
 
-// groups writes the findings, worst first. A command that was written once is
-// not repeated in the same cluster: under forty nodes it would hide the nodes.
-func (p tablePage) groups(c *clusterView) {
+// findings writes what counts, worst first.
+func (p tablePage) findings(c *clusterView) {
 	var severity checks.Severity
+	// A command that was written once is not repeated in the same cluster: under
+	// forty nodes it would hide the nodes.
 	written := map[string]string{}
-	for _, g := range c.groups() {
-		if g.severity != severity {
-			severity = g.severity
+	for _, list := range c.byCheck() {
+		if s := list[0].Severity; s != severity {
+			severity = s
 			p.blank()
 			p.line(3, bold+";"+severityStyle(severity), strings.ToUpper(string(severity)))
-		} else if severity != checks.Low {
+		} else if p.inFull(s) {
 			p.blank()
 		}
-		p.group(c, g, written)
+		p.ofCheck(c, list, written)
 	}
 }
 
-// group writes the findings of one check under their title. Low ones get a line
-// each: they are hygiene, and people came for the others.
-func (p tablePage) group(c *clusterView, g group, written map[string]string) {
-	n := visible(len(g.findings), p.limit())
-	if g.severity == checks.Low && !p.details {
-		for _, f := range g.findings[:n] {
-			p.prose(3, plain, "● ", strings.Join(append([]string{f.Title, f.Check}, tags(f)...), " · "))
+// inFull reports whether findings of this severity get more than a line each:
+// low ones are hygiene, and people came for the others.
+func (p tablePage) inFull(s checks.Severity) bool { return s != checks.Low || p.details }
+
+// ofCheck writes the findings of one check at one severity.
+func (p tablePage) ofCheck(c *clusterView, list []*audit.Finding, written map[string]string) {
+	n := visible(len(list), p.limit())
+	for i, f := range list[:n] {
+		if !p.inFull(f.Severity) {
+			p.prose(3, plain, "● ", strings.Join(append([]string{f.Title}, tableTags(f)...), " · "))
+			continue
 		}
-	} else {
-		p.prose(3, bold+";"+severityStyle(g.severity), "● ", g.title+" · "+g.check)
-		for i, f := range g.findings[:n] {
-			p.finding(c, f)
-			// One remedy for all of them stands below the last.
-			if p.details || i == n-1 || nextCommand(f) != nextCommand(g.findings[i+1]) {
-				p.remediation(f, written)
-			}
+		if i > 0 {
+			p.blank()
+		}
+		p.finding(c, f)
+		// A remedy that several have in common stands below the last of them.
+		if p.details || i == n-1 || remedy(f) != remedy(list[i+1]) {
+			p.remediation(f, written)
 		}
 	}
-	if rest := g.findings[n:]; len(rest) > 0 {
+	if rest := list[n:]; len(rest) > 0 {
 		names := make([]string, 0, len(rest))
 		for _, f := range rest {
 			names = append(names, f.Subject.String())
 		}
-		p.prose(5, dim, "… ", fmt.Sprintf("and %s more: %s", text.Int(len(rest)), cut(names, len(names), 20)))
+		p.prose(3, dim, "… ", fmt.Sprintf("and %s more %s: %s", text.Int(len(rest)), list[0].Check, cut(names, len(names), 20)))
 	}
 }
 
-// finding writes all of f but its title and remediation.
+// finding writes all of f but its remediation.
 func (p tablePage) finding(c *clusterView, f *audit.Finding) {
-	t := tags(f)
+	t := tableTags(f)
 	if p.details {
 		t = append(t, "fingerprint "+f.Fingerprint)
 	}
-	p.items(5, bold, "▸ ", t)
-	p.paragraphs(7, f.Detail)
+	p.prose(3, bold+";"+severityStyle(f.Severity), "● ", f.Title)
+	p.items(5, dim, "", t)
+	p.paragraphs(5, f.Detail)
 	p.affected(f.Affected)
 	if causes := c.causes(f); len(causes) > 0 {
-		p.prose(7, plain, "", "because of: "+cut(causes, len(causes), p.limit()))
+		p.prose(5, plain, "", "because of: "+cut(causes, len(causes), p.limit()))
 	}
+}
+
+// tableTags are the check, the subject where the title does not name it, and
+// what is new.
+func tableTags(f *audit.Finding) []string {
+	t := tags(f)
+	if f.Subject.Name != "" && strings.Contains(f.Title, f.Subject.Name) {
+		t = t[1:]
+	}
+	return append([]string{f.Check}, t...)
 }
 
 func (p tablePage) affected(list []checks.Affected) {
@@ -165,7 +181,7 @@ func (p tablePage) affected(list []checks.Affected) {
 		return
 	}
 	n := visible(len(list), p.limit())
-	const indent = 9
+	const indent = 7
 	nameMax := min(44, p.width/2)
 	width := 0
 	for _, a := range list[:n] {
@@ -188,7 +204,7 @@ func (p tablePage) affected(list []checks.Affected) {
 func (p tablePage) remediation(f *audit.Finding, written map[string]string) {
 	if p.details {
 		for i, s := range f.Remediation {
-			p.step(fmt.Sprintf("%d. ", i+1), s, true)
+			p.step(fmt.Sprintf("%d. ", i+1), "("+string(s.Risk)+") "+s.Title, s, true)
 		}
 		return
 	}
@@ -197,13 +213,12 @@ func (p tablePage) remediation(f *audit.Finding, written map[string]string) {
 		return
 	}
 	s := f.Remediation[i]
-	if at, again := written[nextCommand(f)]; again {
-		p.prose(5, plain, "→ ", fmt.Sprintf("%s (%s), as under %s above", s.Title, s.Risk, at))
+	title := fmt.Sprintf("next (%s): %s", s.Risk, s.Title)
+	if at, again := written[remedy(f)]; again {
+		p.prose(5, plain, "→ ", title+", as under "+at+" above")
 	} else {
-		p.step("→ ", s, withCommands)
-		if withCommands {
-			written[nextCommand(f)] = f.Check
-		}
+		p.step("→ ", title, s, withCommands)
+		written[remedy(f)] = f.Check
 	}
 	switch more := len(f.Remediation) - 1; {
 	case !withCommands && len(s.Commands) > 0:
@@ -213,21 +228,25 @@ func (p tablePage) remediation(f *audit.Finding, written map[string]string) {
 	}
 }
 
-// nextCommand is the text of the commands that remediation shows, if any.
-func nextCommand(f *audit.Finding) string {
-	i, withCommands, _ := nextStep(f.Remediation)
-	if !withCommands {
+// remedy is what remediation shows of f's steps.
+func remedy(f *audit.Finding) string {
+	i, withCommands, ok := nextStep(f.Remediation)
+	switch {
+	case !ok:
 		return ""
+	case withCommands:
+		return strings.Join(f.Remediation[i].Commands, "\n")
+	default:
+		return f.Remediation[i].Title
 	}
-	return strings.Join(f.Remediation[i].Commands, "\n")
 }
 
-func (p tablePage) step(sign string, s checks.Step, withCommands bool) {
+func (p tablePage) step(sign, title string, s checks.Step, withCommands bool) {
 	st := plain
 	if s.Risk != checks.Safe {
 		st = yellow
 	}
-	p.prose(5, st, sign, fmt.Sprintf("%s (%s)", s.Title, s.Risk))
+	p.prose(5, st, sign, title)
 	if withCommands {
 		for _, c := range s.Commands {
 			p.command(7, c)

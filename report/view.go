@@ -81,6 +81,7 @@ func newClusterView(r *audit.ClusterReport) clusterView {
 			c.skipped = append(c.skipped, ch)
 		case checks.StatusOK:
 			c.ok = append(c.ok, ch)
+		case checks.StatusFindings: // they speak for themselves
 		}
 		if ch.Status != checks.StatusUnknown && len(ch.Unseen) > 0 {
 			c.partly = append(c.partly, ch)
@@ -137,24 +138,15 @@ func worstFirst(a, b clusterView) int {
 	return byName(a, b)
 }
 
-// group is the findings of one check at one severity under one title.
-type group struct {
-	severity     checks.Severity
-	check, title string
-	findings     []*audit.Finding
-}
-
-// groups cuts the active findings into groups, in their order.
-func (c *clusterView) groups() []group {
-	var out []group
+// byCheck cuts the active findings into runs of equal severity and check.
+func (c *clusterView) byCheck() [][]*audit.Finding {
+	var out [][]*audit.Finding
 	for _, f := range c.active {
-		i := slices.IndexFunc(out, func(g group) bool {
-			return g.severity == f.Severity && g.check == f.Check && g.title == f.Title
-		})
-		if i < 0 {
-			i, out = len(out), append(out, group{f.Severity, f.Check, f.Title, nil})
+		if n := len(out); n > 0 && out[n-1][0].Severity == f.Severity && out[n-1][0].Check == f.Check {
+			out[n-1] = append(out[n-1], f)
+			continue
 		}
-		out[i].findings = append(out[i].findings, f)
+		out = append(out, []*audit.Finding{f})
 	}
 	return out
 }
@@ -321,7 +313,7 @@ func (c *clusterView) notes() []string {
 		}
 	}
 	if len(assumed) > 0 {
-		out = append(out, "not there, Calico's defaults assumed: "+strings.Join(assumed, ", "))
+		out = append(out, "not read, defaults assumed or done without: "+strings.Join(assumed, ", "))
 	}
 	if s := c.foldedChecks(); s != "" {
 		out = append(out, s)
@@ -462,10 +454,16 @@ func (v *view) clusterTotals() string {
 			parts = append(parts, text.Int(n[s])+" "+string(s))
 		}
 	}
-	if len(parts) == 0 {
+	clusters := text.Plural(len(v.Clusters), "cluster")
+	switch {
+	case len(parts) == 0:
 		return "no clusters"
+	case len(v.Clusters) == 1:
+		return clusters + ", " + string(v.Clusters[0].Status)
+	case len(parts) == 1:
+		return clusters + ", all " + string(v.Clusters[0].Status)
 	}
-	return text.Plural(len(v.Clusters), "cluster") + ": " + strings.Join(parts, ", ")
+	return clusters + ": " + strings.Join(parts, ", ")
 }
 
 // findingTotals prints "1 critical, 0 high, 2 medium, 3 low".

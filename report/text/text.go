@@ -15,10 +15,10 @@ import (
 // sequences, and two-byte escapes. They go as a whole, so that "\x1b[31mred"
 // becomes "red" and not "[31mred".
 var escapes = regexp.MustCompile(
-	`(?:\x1b\[|\x{9b})[0-?]*[ -/]*[@-~]` +
+	`(?:\x1b\[|\x{9b})[0-?]*[\x20-\x2f]*[\x40-\x7e]` +
 		`|(?:\x1b\]|\x{9d})[^\x07\x1b\x{9c}]*(?:\x07|\x1b\\|\x{9c})` +
 		`|\x1b[PX^_][^\x1b]*\x1b\\` +
-		`|\x1b[ -/]*[0-~]`)
+		`|\x1b[\x20-\x2f]*[0-~]`)
 
 // Terminal returns s as one line without anything that moves a cursor, changes
 // a colour, hides or reorders text: control characters, escape sequences and
