@@ -35,6 +35,7 @@ func list(t *testing.T, config *rest.Config, wait time.Duration) error {
 }
 
 func TestClustersAreIndependent(t *testing.T) {
+	t.Parallel()
 	clusters := bed.Fleet(t, bed.Options{Name: "east", Calico: bed.NoCalico}, bed.Options{Name: "west", Calico: bed.NoCalico})
 	east, west := clusters[0], clusters[1]
 
@@ -96,6 +97,7 @@ func TestClustersAreIndependent(t *testing.T) {
 }
 
 func TestStop(t *testing.T) {
+	t.Parallel()
 	programs, err := bed.FindPrograms(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -128,6 +130,7 @@ func TestStartReportsWhyItFailed(t *testing.T) {
 }
 
 func TestAccess(t *testing.T) {
+	t.Parallel()
 	auditor := bed.User{Name: "auditor", Token: "auditors-token"}
 	cluster := bed.New(t, bed.Options{Audit: true, Calico: bed.NoCalico, Users: []bed.User{auditor}})
 

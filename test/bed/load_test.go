@@ -59,6 +59,7 @@ func TestLoadKeepsWhatMatters(t *testing.T) {
 		{Name: "v3", Calico: bed.CalicoV3},
 	} {
 		t.Run(options.Name, func(t *testing.T) {
+			t.Parallel()
 			cluster, api := bed.New(t, options), options.Calico
 			objects := bed.Kubestage(api)
 			if got := bed.CalicoAPIOf(objects); got != api {
@@ -101,6 +102,7 @@ func TestLoadKeepsWhatMatters(t *testing.T) {
 }
 
 func TestLoadTerminatingAndOddObjects(t *testing.T) {
+	t.Parallel()
 	cluster := bed.New(t, bed.Options{Calico: bed.NoCalico})
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(`
