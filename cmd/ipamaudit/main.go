@@ -1,0 +1,156 @@
+// Command ipamaudit audits Calico IPAM over a fleet of Kubernetes clusters.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ipamaudit/audit"
+	"ipamaudit/audit/config"
+)
+
+// version is set by the Makefile through the linker.
+var version = ""
+
+func main() { os.Exit(Main()) }
+
+// Main runs the program as the process that it is in, and returns the exit code.
+func Main() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// The second signal kills: a run that hangs in a signal handler helps nobody.
+	context.AfterFunc(ctx, stop)
+	a := &app{
+		in: os.Stdin, out: os.Stdout, err: os.Stderr,
+		env: os.Environ(), now: time.Now,
+	}
+	return a.run(ctx, os.Args[1:])
+}
+
+// app is the program's surroundings: everything a verb may touch.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	env      []string
+	now      func() time.Time
+	// json is set when --log-format json was given: the last line follows it.
+	json bool
+}
+
+// exitError carries an exit code and the sentence that explains it.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// usage marks an error as the caller's: exit code 2.
+func usage(format string, args ...any) error {
+	return &exitError{audit.ExitUsage, fmt.Errorf(format, args...)}
+}
+
+// run executes the command line and returns the exit code. Its last line on
+// stderr says why the code is what it is.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return audit.ExitOK
+	}
+	var exit *exitError
+	if !errors.As(err, &exit) {
+		// What cobra itself refuses is usage: unknown verbs, flags and arguments.
+		exit = &exitError{audit.ExitUsage, err}
+	}
+	a.lastLine(exit.code, exit.err.Error())
+	return exit.code
+}
+
+// lastLine explains the exit code, as a log line where logs are JSON.
+func (a *app) lastLine(code int, why string) {
+	if a.jsonLogs() {
+		slog.New(slog.NewJSONHandler(a.err, nil)).Info(why, "exitCode", code)
+		return
+	}
+	fmt.Fprintf(a.err, "ipamaudit: exit code %d: %s\n", code, why)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "ipamaudit",
+		Short: "Nightly auditor of Calico IPAM for fleets of Kubernetes clusters",
+		Long: `ipamaudit looks at the Calico IPAM of many clusters at once: nodes with too many
+blocks or none, borrowed and blackholed pod addresses, pools that run dry. It
+reports, files deduplicated Jira tickets and posts Slack digests. It never
+changes Calico's data or your workloads.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		// Without a verb the help is the answer.
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w\nsee %q", err, cmd.CommandPath()+" --help")
+	})
+	root.AddCommand(a.runCommand(), a.checksCommand(), a.configCommand(), a.versionCommand())
+	return root
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(a.out, "ipamaudit", buildVersion())
+			return err
+		},
+	}
+}
+
+// buildVersion is the linker's, else the module's, else "devel".
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "devel"
+}
+
+// loadConfig reads the configuration; everything that is wrong with it is one
+// error with exit code 2.
+func (a *app) loadConfig(file string, cmd *cobra.Command) (*config.Config, []config.Warning, error) {
+	if file == "" {
+		file = a.getenv(config.EnvFile)
+	}
+	c, warnings, err := config.Load(config.Options{File: file, Env: a.env, Flags: cmd.Flags(), Checks: checkSpecs(), Now: a.now()})
+	if err != nil {
+		return nil, nil, &exitError{audit.ExitUsage, err}
+	}
+	return c, warnings, nil
+}
+
+func (a *app) getenv(name string) string {
+	for _, pair := range a.env {
+		if len(pair) > len(name) && pair[len(name)] == '=' && pair[:len(name)] == name {
+			return pair[len(name)+1:]
+		}
+	}
+	return ""
+}
