@@ -21,12 +21,12 @@ func blackholedRoutes() Check {
 			"A blackhole for a node's own block is healthy: it is there for addresses nobody uses. It hurts where a pod uses one of them and no longer prefix says where it is.",
 		Why: "Everything on that node, pods included, loses its traffic to that pod, silently. Other nodes may reach it, so it looks like an application fault.",
 		How: "For every node whose table is known, not only the block's owner: the longest prefix that contains the address of a running pod, as the kernel chooses it. " +
-			"Pods that are finished, being deleted, or younger than `settle` are left out, as are blackholes for advertised service ranges and a default route that drops.",
+			"Pods that are finished or being deleted are left out, as are blackholes for advertised service ranges and a default route that drops.",
 		SeverityNote: "Always critical, and observed. Without any route table the check is unknown; with tables of some nodes it speaks for those and says how many it did not see.",
 		Needs:        []ipam.Resource{ipam.ResPods, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResAffinities, ipam.ResBGPConfig, ipam.ResFelixConfig, ipam.ResClusterInfo},
 		NeedsRoutes:  true,
-		Params:       []Param{{Name: "settle", Type: "duration", Default: "1m", Doc: "pods that started less than this before the snapshot are left out: their routes may be on their way"}},
+		Params:       []Param{{Name: "settle", Type: "duration", Default: "1m", Doc: "a drop that only hits pods which started less than this before the snapshot is unknown, not critical: their routes may be on their way"}},
 		Example: func() []Step {
 			return append([]Step{lookStep("NODE", "ADDRESS")}, borrowedSteps(exampleCommands(), nil, "NODE", nil)...)
 		},
@@ -41,25 +41,29 @@ func blackholedRoutes() Check {
 
 // podAddress is an address of a running pod.
 type podAddress struct {
-	ip  netip.Addr
-	pod *ipam.Pod
+	ip    netip.Addr
+	pod   *ipam.Pod
+	young bool
 }
 
 // runningAddresses lists the addresses whose loss would be noticed, in order.
+// Those of pods that have only just started are marked: their routes may be on
+// their way. Where the snapshot's time is a guess nothing is known to be young.
 func runningAddresses(in *Input) []podAddress {
 	settle := in.Params.Duration("settle")
 	var out []podAddress
 	for i := range in.Pods {
 		p := &in.Pods[i]
+		if p.Deleting {
+			continue
+		}
 		since := p.Started
 		if since.IsZero() {
 			since = p.Created
 		}
-		if p.Deleting || !since.IsZero() && in.Now.Sub(since) < settle {
-			continue
-		}
+		young := !in.AsOfInferred && !since.IsZero() && in.Now.Sub(since) < settle
 		for _, ip := range p.IPs() {
-			out = append(out, podAddress{ip, p})
+			out = append(out, podAddress{ip, p, young})
 		}
 	}
 	slices.SortFunc(out, func(a, b podAddress) int {
@@ -78,7 +82,7 @@ type drop struct {
 func runBlackholedRoutes(in *Input) Result {
 	var res Result
 	addresses := runningAddresses(in)
-	known, expected := 0, 0
+	known, expected, young := 0, 0, 0
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
 		if n.Windows {
@@ -90,17 +94,23 @@ func runBlackholedRoutes(in *Input) Result {
 			continue
 		}
 		known++
-		if drops := dropsOf(in, t, addresses); len(drops) > 0 {
-			res.Findings = append(res.Findings, blackholeFinding(in, n, t, drops))
+		drops := dropsOf(in, t, addresses)
+		settled := slices.DeleteFunc(slices.Clone(drops), func(d drop) bool { return d.young })
+		young += len(drops) - len(settled)
+		if len(settled) > 0 {
+			res.Findings = append(res.Findings, blackholeFinding(in, n, t, settled))
 		}
 	}
-	if missing := expected - known; missing > 0 || known == 0 {
-		what := fmt.Sprintf("route tables of %d of %d nodes", missing, expected)
-		if known == 0 {
-			what = "route tables (of no node)"
-		}
-		res.Unseen = []string{what}
-		res.Partial = known > 0
+	// The tables of some nodes suffice for a verdict on those; an address that
+	// may or may not be lost does not.
+	res.Partial = known > 0 && young == 0
+	if known == 0 {
+		res.Unseen = append(res.Unseen, "route tables (of no node)")
+	} else if known < expected {
+		res.Unseen = append(res.Unseen, fmt.Sprintf("route tables of %d of %d nodes", expected-known, expected))
+	}
+	if young > 0 {
+		res.Unseen = append(res.Unseen, fmt.Sprintf("whether the routes to %s of pods that started less than %s ago are on their way", count(uint64(young), "address"), in.Params.Duration("settle")))
 	}
 	return res
 }

@@ -287,6 +287,16 @@ func TestBlackholed(t *testing.T) {
 		want(t, tc.name, l.run(blackholedRoutes()), tc.want...)
 	}
 
+	// A pod that has only just started is neither lost nor fine.
+	y := base()
+	y.Pods[1].Started = labNow.Add(-5 * time.Second)
+	y.routes("n1", "blackhole 10.0.0.0/26", "10.0.0.1")
+	if out := y.run(blackholedRoutes()); out.Status != StatusUnknown {
+		t.Errorf("young pod: %s, want unknown", out.Status)
+	}
+	y.AsOfInferred = true
+	want(t, "the snapshot's time is a guess", y.run(blackholedRoutes()), "critical Node/n1")
+
 	// A node that is not the owner and drops the block has a stale affinity.
 	l := base()
 	l.Affinities = append(l.Affinities, ipam.Affinity{Name: "n2-10-0-0-0-26", Node: "n2", CIDR: netip.MustParsePrefix("10.0.0.0/26"), State: ipam.StateConfirmed})

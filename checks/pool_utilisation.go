@@ -241,7 +241,7 @@ func poolFinding(in *Input, p *ipam.Pool, v *poolVerdict) Finding {
 		Severity: v.severity,
 		Subject:  Subject{Kind: KindPool, Name: p.Name},
 		Title:    "Pool " + p.Name + " (" + p.CIDR.String() + ") is running out",
-		Detail:   strings.Join(v.reasons, "; ") + ". " + poolArithmetic(in, p, v),
+		Detail:   upperFirst(strings.Join(v.reasons, "; ")) + ". " + poolArithmetic(in, p, v),
 	}
 	slices.Sort(v.starved)
 	for _, n := range slices.Compact(v.starved) {

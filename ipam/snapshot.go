@@ -20,6 +20,9 @@ type Snapshot struct {
 	Cluster ClusterRef
 	// AsOf is the "now" of the snapshot.
 	AsOf time.Time
+	// AsOfInferred is true where AsOf is only the newest time found in the
+	// objects: then every age is the least it can be.
+	AsOfInferred bool
 	// API is the group that holds the IPAM objects: APIv1 or APIv3; empty when neither does.
 	API      string
 	Coverage Coverage
