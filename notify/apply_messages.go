@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,10 +43,11 @@ func (s *messages) send(ctx context.Context, d Digest) {
 		s.out.Messages = append(s.out.Messages, MessageResult{Channel: d.Channel, Part: parentPart, Action: string(Silence)})
 		return
 	}
-	ms, fresh, ok := s.part(ctx, d.Channel, "", parent, true)
+	ms, fresh, ok := s.part(ctx, place{channel: d.Channel}, parent, true)
 	if !ok || ms.TS == "" || !s.messenger.Threads() {
 		return
 	}
+	thread := place{channel: d.Channel, id: ms.Channel, thread: ms.TS}
 	replies := d.Replies()
 	now := map[string]bool{}
 	for _, m := range replies {
@@ -62,7 +64,7 @@ func (s *messages) send(ctx context.Context, d Digest) {
 			s.out.fail(fmt.Errorf("digest for %s: the run ended before all details were sent: %w", d.Channel, ctx.Err()))
 			return
 		}
-		if _, _, ok := s.part(ctx, d.Channel, ms.TS, m, !fresh); !ok && s.out.stopped {
+		if _, _, ok := s.part(ctx, thread, m, !fresh); !ok && s.out.stopped {
 			return
 		}
 	}
@@ -71,8 +73,8 @@ func (s *messages) send(ctx context.Context, d Digest) {
 // reason is why the digest is sent, and whether it was already.
 func (s *messages) reason(d Digest) (DigestReason, bool) {
 	var last time.Time
-	for _, ms := range s.state.Messages {
-		if ms.Channel == d.Channel && ms.ThreadTS == "" && ms.RunID != d.RunID && ms.PostedAt.After(last) {
+	for key, ms := range s.state.Messages {
+		if ms.RunID != d.RunID && ms.ThreadTS == "" && ms.PostedAt.After(last) && strings.HasPrefix(key, d.Channel+"|") {
 			last = ms.PostedAt
 		}
 	}
@@ -80,21 +82,30 @@ func (s *messages) reason(d Digest) (DigestReason, bool) {
 	return d.Decide(last, s.now()), sent
 }
 
+// place is where a message goes.
+type place struct {
+	channel string // as configured, a name perhaps
+	id      string // what Slack calls it, once known; edits and look-ups need it
+	thread  string // ts of the parent
+}
+
+func (p place) at() string { return cmp.Or(p.id, p.channel) }
+
 func messageKey(channel string, m Message) string { return channel + "|" + m.RunID + "|" + m.Part }
 
 // part delivers one message and notes what became of it.
-func (s *messages) part(ctx context.Context, channel, thread string, m Message, look bool) (ms *audit.MessageState, fresh, ok bool) {
-	ms, action, err := s.deliver(ctx, channel, thread, m, look)
-	res := MessageResult{Channel: channel, Part: m.Part, Action: action}
+func (s *messages) part(ctx context.Context, p place, m Message, look bool) (ms *audit.MessageState, fresh, ok bool) {
+	ms, action, err := s.deliver(ctx, p, m, look)
+	res := MessageResult{Channel: p.channel, Part: m.Part, Action: action}
 	if ms != nil {
 		res.TS, res.Permalink = ms.TS, ms.Permalink
 	}
 	if err != nil {
-		err = fmt.Errorf("digest for %s, %s: %w", channel, m.Part, err)
+		err = fmt.Errorf("digest for %s, %s: %w", p.channel, m.Part, err)
 		res.Error = oneLine(err)
 		s.out.fail(err)
 		s.out.stopped = errors.Is(err, errState)
-		s.log.ErrorContext(ctx, "message failed", "channel", channel, "part", m.Part, "error", err)
+		s.log.ErrorContext(ctx, "message failed", "channel", p.channel, "part", m.Part, "error", err)
 	}
 	s.out.Messages = append(s.out.Messages, res)
 	return ms, action == posted, err == nil
@@ -108,17 +119,20 @@ const (
 	withheld  = "withheld"
 )
 
-func (s *messages) deliver(ctx context.Context, channel, thread string, m Message, look bool) (*audit.MessageState, string, error) {
-	key := messageKey(channel, m)
+func (s *messages) deliver(ctx context.Context, p place, m Message, look bool) (*audit.MessageState, string, error) {
+	key := messageKey(p.channel, m)
 	ms := s.state.Messages[key]
 	if ms != nil && ms.TS == "" && ms.Intent == nil {
 		return ms, unchanged, nil // a webhook took it; there is no way to change it
 	}
+	if ms != nil {
+		p.id = cmp.Or(ms.Channel, p.id)
+	}
 	if look && (ms == nil || ms.TS == "") {
-		where, err := s.messenger.Find(ctx, channel, thread, m.Key, s.now().Add(-lookBack))
+		where, err := s.messenger.Find(ctx, p.at(), p.thread, m.Key, s.now().Add(-lookBack))
 		switch {
 		case err == nil:
-			ms = &audit.MessageState{Channel: channel, TS: where.TS, ThreadTS: thread, RunID: m.RunID, PostedAt: s.now()}
+			ms = &audit.MessageState{Channel: where.Channel, TS: where.TS, ThreadTS: p.thread, RunID: m.RunID, PostedAt: s.now()}
 			s.state.Messages[key] = ms
 			if err := s.save(ctx); err != nil {
 				return ms, withheld, err
@@ -134,20 +148,20 @@ func (s *messages) deliver(ctx context.Context, channel, thread string, m Messag
 		}
 	}
 	if ms != nil && ms.TS != "" {
-		done, action, err := s.update(ctx, channel, thread, m, ms)
+		done, action, err := s.update(ctx, p, m, ms)
 		if done {
 			return ms, action, err
 		}
 	}
-	return s.post(ctx, channel, thread, m)
+	return s.post(ctx, p, m)
 }
 
 // update replaces a message; it is not done where people have deleted it.
-func (s *messages) update(ctx context.Context, channel, thread string, m Message, ms *audit.MessageState) (done bool, action string, err error) {
+func (s *messages) update(ctx context.Context, p place, m Message, ms *audit.MessageState) (done bool, action string, err error) {
 	if ms.Hash == m.Hash() {
 		return true, unchanged, nil
 	}
-	err = s.messenger.Update(ctx, channel, ms.TS, m)
+	err = s.messenger.Update(ctx, p.at(), ms.TS, m)
 	switch {
 	case err == nil:
 		ms.Hash = m.Hash()
@@ -157,10 +171,8 @@ func (s *messages) update(ctx context.Context, channel, thread string, m Message
 	case errors.Is(err, ErrRefused) && !strings.HasSuffix(m.Part, again):
 		// Slack lets nobody edit it any more: the new content goes into its thread.
 		m.Part, m.Key = m.Part+again, hash(m.Key, again)
-		if thread == "" {
-			thread = ms.TS
-		}
-		_, action, err = s.deliver(ctx, channel, thread, m, true)
+		p.thread = cmp.Or(p.thread, ms.TS)
+		_, action, err = s.deliver(ctx, p, m, true)
 		return true, action, err
 	}
 	return true, withheld, err
@@ -170,17 +182,17 @@ const again = "/again"
 
 // post sends a message once. An answer that is lost is looked for, never asked
 // for again: chat.postMessage knows no idempotency.
-func (s *messages) post(ctx context.Context, channel, thread string, m Message) (*audit.MessageState, string, error) {
-	key := messageKey(channel, m)
-	ms := &audit.MessageState{Channel: channel, ThreadTS: thread, RunID: m.RunID,
+func (s *messages) post(ctx context.Context, p place, m Message) (*audit.MessageState, string, error) {
+	key := messageKey(p.channel, m)
+	ms := &audit.MessageState{Channel: p.at(), ThreadTS: p.thread, RunID: m.RunID,
 		Intent: &audit.Intent{Op: "post", RunID: m.RunID, StartedAt: s.now(), Attempt: 1}}
 	s.state.Messages[key] = ms
 	if err := s.save(ctx); err != nil {
 		return ms, withheld, err
 	}
-	where, err := s.messenger.Post(ctx, channel, thread, m)
+	where, err := s.messenger.Post(ctx, p.at(), p.thread, m)
 	if errors.Is(err, ErrAmbiguous) {
-		where, err = s.await(ctx, channel, thread, m, err)
+		where, err = s.await(ctx, p, m, err)
 		if err != nil {
 			return ms, withheld, err // the intent stays
 		}
@@ -189,22 +201,23 @@ func (s *messages) post(ctx context.Context, channel, thread string, m Message) 
 		delete(s.state.Messages, key)
 		return nil, withheld, errors.Join(err, s.save(ctx))
 	}
+	ms.Channel = cmp.Or(where.Channel, ms.Channel)
 	ms.TS, ms.Hash, ms.PostedAt, ms.Intent = where.TS, m.Hash(), s.now(), nil
 	if err := s.save(ctx); err != nil {
 		return ms, posted, err
 	}
-	if thread == "" && ms.TS != "" {
-		ms.Permalink = s.messenger.Permalink(ctx, channel, ms.TS)
+	if p.thread == "" && ms.TS != "" {
+		ms.Permalink = s.messenger.Permalink(ctx, ms.Channel, ms.TS)
 	}
 	return ms, posted, nil
 }
 
-func (s *messages) await(ctx context.Context, channel, thread string, m Message, cause error) (Posted, error) {
+func (s *messages) await(ctx context.Context, p place, m Message, cause error) (Posted, error) {
 	since := s.now().Add(-lookBack)
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval = min(time.Second, s.patience/4), 10*time.Second
 	where, err := backoff.Retry(ctx, func() (Posted, error) {
-		where, err := s.messenger.Find(ctx, channel, thread, m.Key, since)
+		where, err := s.messenger.Find(ctx, p.at(), p.thread, m.Key, since)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return where, backoff.Permanent(err)
 		}

@@ -16,7 +16,7 @@ const (
 	maxHeader      = 150
 	maxMessageText = 9_000
 	maxMessageJSON = 14 << 10
-	maxFallback    = 1_000
+	maxFallback    = 700 // before escaping; an update takes 4,000
 	// blockJSON is more than the JSON around any block's text.
 	blockJSON = 90
 )
