@@ -5,13 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ipamaudit/audit"
 	"ipamaudit/audit/config"
 )
 
 func (a *app) configCommand() *cobra.Command {
 	var file string
-	cmd := &cobra.Command{Use: "config", Short: "Show, describe or check the configuration", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "config", Short: "Show, describe or check the configuration", Args: knownVerb}
 	cmd.PersistentFlags().StringVar(&file, "config", "", "configuration `FILE` (default $IPAMAUDIT_CONFIG)")
 	cmd.AddCommand(&cobra.Command{
 		Use: "view", Short: "Print the effective configuration, secrets masked", Args: cobra.NoArgs,
@@ -50,7 +49,7 @@ func (a *app) configCommand() *cobra.Command {
 		},
 	})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return &exitError{audit.ExitUsage, fmt.Errorf("config wants a verb: view, schema or validate")}
+		return usage("config wants a verb: view, schema or validate")
 	}
 	return cmd
 }

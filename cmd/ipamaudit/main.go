@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -43,7 +44,7 @@ type app struct {
 	out, err io.Writer
 	env      []string
 	now      func() time.Time
-	// json is set when --log-format json was given: the last line follows it.
+	// json says that logs are JSON: the last line follows them.
 	json bool
 }
 
@@ -64,6 +65,7 @@ func usage(format string, args ...any) error {
 // run executes the command line and returns the exit code. Its last line on
 // stderr says why the code is what it is.
 func (a *app) run(ctx context.Context, args []string) int {
+	a.json = a.wantsJSON(args)
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(a.in)
@@ -82,11 +84,32 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return exit.code
 }
 
-// lastLine explains the exit code, as a log line where logs are JSON.
+// wantsJSON guesses the format of the logs from the flag or the environment:
+// the last line is also owed when flags or configuration cannot be read.
+func (a *app) wantsJSON(args []string) bool {
+	const flag = "--log-format"
+	for i, arg := range args {
+		if value, ok := strings.CutPrefix(arg, flag+"="); ok {
+			return value == "json"
+		}
+		if arg == flag && i+1 < len(args) {
+			return args[i+1] == "json"
+		}
+	}
+	return a.getenv("IPAMAUDIT_LOG_FORMAT") == "json"
+}
+
+// lastLine explains the exit code, as a log line where logs are JSON. Where
+// there is more to say than a line holds, that comes before it.
 func (a *app) lastLine(code int, why string) {
-	if a.jsonLogs() {
+	if a.json {
 		slog.New(slog.NewJSONHandler(a.err, nil)).Info(why, "exitCode", code)
 		return
+	}
+	why = strings.TrimSpace(why)
+	if first, rest, more := strings.Cut(why, "\n"); more {
+		fmt.Fprintln(a.err, why)
+		why = fmt.Sprintf("%s (and %d more lines above)", first, strings.Count(rest, "\n")+1)
 	}
 	fmt.Fprintf(a.err, "ipamaudit: exit code %d: %s\n", code, why)
 }
@@ -101,15 +124,38 @@ reports, files deduplicated Jira tickets and posts Slack digests. It never
 changes Calico's data or your workloads.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          knownVerb,
 		// Without a verb the help is the answer.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%w\nsee %q", err, cmd.CommandPath()+" --help")
+		return usage("%w (see %q)", err, cmd.CommandPath()+" --help")
 	})
 	root.AddCommand(a.runCommand(), a.checksCommand(), a.configCommand(), a.versionCommand())
+
+	// Cobra's own answer to an unknown shell is a page of help and exit code 0.
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		completion.Args = knownVerb
+		completion.RunE = func(*cobra.Command, []string) error {
+			return usage("completion wants a shell: bash, fish, powershell or zsh")
+		}
+	}
 	return root
+}
+
+// knownVerb refuses the arguments of a command that has only verbs.
+func knownVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var verbs []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			verbs = append(verbs, c.Name())
+		}
+	}
+	return usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), suggest(args[0], verbs))
 }
 
 func (a *app) versionCommand() *cobra.Command {
@@ -143,6 +189,7 @@ func (a *app) loadConfig(file string, cmd *cobra.Command) (*config.Config, []con
 	if err != nil {
 		return nil, nil, &exitError{audit.ExitUsage, err}
 	}
+	a.json = c.Log.Format == "json"
 	return c, warnings, nil
 }
 

@@ -184,9 +184,7 @@ func (o *runOptions) run(ctx context.Context, a *app) error {
 	if code != audit.ExitOK {
 		return &exitError{code, errors.New(why)}
 	}
-	if !o.quiet {
-		a.lastLine(code, why)
-	}
+	a.lastLine(code, why)
 	return nil
 }
 
@@ -223,10 +221,6 @@ func (a *app) logger(c config.Log, quiet bool) *slog.Logger {
 	}
 	return slog.New(newTextHandler(a.err, opts))
 }
-
-// jsonLogs looks at the raw arguments of the environment, because the last
-// line is also owed when the configuration could not be read.
-func (a *app) jsonLogs() bool { return a.json || a.getenv("IPAMAUDIT_LOG_FORMAT") == "json" }
 
 // newTextHandler is slog's text handler without the time: CronJob logs have
 // their own, and a terminal needs none.
