@@ -1,12 +1,14 @@
 package checks
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"ipamaudit/ipam"
 )
@@ -208,3 +210,176 @@ func recreate(c commands, pods []*ipam.Pod, limit int) (cmds, bare, fixed []stri
 
 // commandLimit is how many pods a remediation spells out.
 const commandLimit = 20
+
+// plain prints "1 pod" or "1300 pods": without groups of three, so that the
+// figure can be searched for. many is the plural.
+func plain(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// unreadable are the names of objects of a kind that were there but could not
+// be used: nothing may be concluded from their absence.
+func unreadable(in *Input, kind string) map[string]bool {
+	out := map[string]bool{}
+	for _, e := range in.Rejected {
+		if e.Kind == kind {
+			out[e.Name] = true
+		}
+	}
+	return out
+}
+
+// unreadableBlocks counts blocks that could not be used. An address in none of
+// the others may be booked in one of them.
+func unreadableBlocks(in *Input) int {
+	read := map[string]bool{}
+	for i := range in.Blocks {
+		read[in.Blocks[i].Name] = true
+	}
+	n := 0
+	for name := range unreadable(in, "IPAMBlock") {
+		if !read[name] {
+			n++
+		}
+	}
+	return n
+}
+
+// nodeGone reports whether the node that IPAM calls name no longer exists. It
+// is false for a name that differs only in case, for a node whose object could
+// not be used, and where nodes were not read.
+func nodeGone(in *Input, name string) bool {
+	if name == "" || !in.Coverage.Read(ipam.ResNodes) || in.NodeByFold(name) != nil {
+		return false
+	}
+	return !unreadable(in, "Node")[in.KubernetesName(name)]
+}
+
+// namesDoNotMatch tells that IPAM's node names are not Kubernetes' (etcd
+// datastore, orchRefs not read): blocks belong to hosts, none of these hosts is
+// a node, and yet pods on nodes run with addresses booked under these names.
+func namesDoNotMatch(in *Input) bool {
+	if len(in.Nodes) == 0 {
+		return false
+	}
+	names := map[string]bool{}
+	for i := range in.Blocks {
+		b := &in.Blocks[i]
+		if !b.Owner.IsHost() {
+			continue
+		}
+		if in.NodeByFold(b.Owner.Name) != nil {
+			return false
+		}
+		for a := range b.Allocations() {
+			if h := in.Holder(a); h.Kind == ipam.HeldByPod && h.Node != nil && a.Attr.Node == b.Owner.Name {
+				names[b.Owner.Name] = true
+			}
+		}
+	}
+	return len(names) > 1
+}
+
+// unmatchedNames is what a check says it did not see when namesDoNotMatch.
+const unmatchedNames = "what Calico's node names are in Kubernetes (no block owner is the name of a node, and Calico's Node objects with their orchRefs were not read)"
+
+// runsHere reports whether a pod runs and uses its addresses: started, not
+// finished, not being deleted, on a node that exists.
+func runsHere(in *Input, p *ipam.Pod) bool {
+	return p.Live() && p.Phase == "Running" && !p.Deleting && (!in.Coverage.Read(ipam.ResNodes) || in.Node(p.NodeName) != nil || in.NodeByFold(p.NodeName) != nil)
+}
+
+// usedIPs are the addresses a running pod uses: status counts, and the
+// annotation for a family that status lacks (projectcalico/calico#5044). An
+// annotation that differs within a family is older than the status.
+func usedIPs(p *ipam.Pod) []netip.Addr {
+	out := slices.Clone(p.StatusIPs)
+	for _, ip := range p.AnnotatedIPs {
+		if !slices.ContainsFunc(p.StatusIPs, func(s netip.Addr) bool { return s.Is4() == ip.Is4() }) {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// poolOf is the pool that contains the address, or nil.
+func poolOf(in *Input, ip netip.Addr) *ipam.Pool { return in.PoolOf(ipam.HostPrefix(ip)) }
+
+// calicoNamespace is where calico-node runs: kube-system for manifests,
+// calico-system for the operator.
+func calicoNamespace(in *Input) string {
+	for _, w := range in.Workloads {
+		if w.Kind == "DaemonSet" && strings.Contains(w.Name, "calico-node") {
+			return w.Namespace
+		}
+	}
+	for i := range in.Pods {
+		if in.Pods[i].App == "calico-node" {
+			return in.Pods[i].Namespace
+		}
+	}
+	return "kube-system"
+}
+
+// bookedSince tells when, in whole days: "since 2026-02-04"; empty for an unknown time.
+func bookedSince(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return "since " + t.UTC().Format(time.DateOnly)
+}
+
+// ifNot appends s to list unless it is there.
+func ifNot(list []string, s string) []string {
+	if s == "" || slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+// scarcePools are the pools in which blocks are scarce for the nodes they serve.
+func scarcePools(in *Input, scarcePercent float64) map[*ipam.Pool]bool {
+	out := map[*ipam.Pool]bool{}
+	for _, g := range groupsFor(in, ipam.UseWorkload) {
+		if scarce, _ := g.scarce(in, scarcePercent); scarce {
+			for _, p := range g.pools {
+				out[p] = true
+			}
+		}
+	}
+	return out
+}
+
+// waiting lists the pods that are scheduled to the node and have no address.
+func waiting(in *Input, node string) []*ipam.Pod {
+	var out []*ipam.Pod
+	for _, p := range in.PodsOn(node) {
+		if p.WaitsForAddress() {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// comparePrefixes orders by address, then the wider prefix first.
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// blockName is the name of the IPAMBlock of a CIDR
+// (libcalico-go/lib/names/cidr.go). It only leads from the CIDR to the name.
+func blockName(cidr netip.Prefix) string {
+	return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(cidr.String())
+}
+
+// restartCalicoNode recreates the node's calico-node pod.
+func restartCalicoNode(node, title string) Step {
+	return Step{
+		Title:    title,
+		Commands: []string{"kubectl delete pod -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node)},
+		Risk:     Disruptive, Verify: "kubectl get pods -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node) + "   # Running and ready",
+	}
+}
