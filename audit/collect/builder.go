@@ -45,6 +45,7 @@ type Builder struct {
 	statuses map[ipam.Resource]status
 	// hints are statuses for resources of which nothing else was seen.
 	hints    map[ipam.Resource]status
+	details  map[ipam.Resource]string
 	newest   time.Time
 	tables   []ipam.RouteTable
 	source   string
@@ -59,7 +60,7 @@ type Builder struct {
 
 // NewBuilder returns an empty Builder.
 func NewBuilder() *Builder {
-	return &Builder{tallies: map[ipam.Resource]*tally{}, statuses: map[ipam.Resource]status{}, hints: map[ipam.Resource]status{}}
+	return &Builder{tallies: map[ipam.Resource]*tally{}, statuses: map[ipam.Resource]status{}, hints: map[ipam.Resource]status{}, details: map[ipam.Resource]string{}}
 }
 
 // tally counts what was seen of a resource.
@@ -199,6 +200,7 @@ func (e *rejection) Unwrap() error { return e.err }
 // decode fills w from o's JSON and checks that the object has a name.
 func (b *Builder) decode(o *Object, w object) error {
 	err := decodeJSON(o.JSON, w)
+	w.setType(o.APIVersion, o.Kind)
 	h := w.head()
 	if err != nil {
 		return &rejection{nameOf(h), err}
@@ -417,6 +419,8 @@ type FinishOptions struct {
 	Name, ID string
 	// AsOf is the "now"; when zero, the newest time in the objects.
 	AsOf time.Time
+	// AsOfInferred says that AsOf was itself only the newest time in objects.
+	AsOfInferred bool
 	// API is the group that discovery found; when empty, the objects' own.
 	API string
 }
@@ -455,11 +459,12 @@ func (b *Builder) Finish(opts FinishOptions) (*ipam.Snapshot, error) {
 	slices.Sort(s.CNIConfigs)
 
 	b.cover(s.Coverage)
+	dropUnread(s)
 	s.API = cmp.Or(opts.API, b.api())
 	s.Cluster = ipam.ClusterRef{Name: opts.Name, ID: cmp.Or(kubeSystem, opts.ID, s.Info.GUID, opts.Name)}
-	s.AsOf = opts.AsOf
+	s.AsOf, s.AsOfInferred = opts.AsOf, opts.AsOfInferred
 	if s.AsOf.IsZero() {
-		s.AsOf = b.newest
+		s.AsOf, s.AsOfInferred = b.newest, true
 	}
 	s.AsOf = s.AsOf.UTC()
 	s.Tables = b.mergedTables()
@@ -523,7 +528,7 @@ func (b *Builder) api() string {
 // cover writes down how the reading of each resource went.
 func (b *Builder) cover(c ipam.Coverage) {
 	for r, t := range b.tallies {
-		detail := ""
+		detail := b.details[r]
 		if t.rejected > 0 {
 			detail = fmt.Sprintf("%d of %d objects could not be used", t.rejected, t.items)
 		}
@@ -544,6 +549,58 @@ func (b *Builder) cover(c ipam.Coverage) {
 			items = t.items
 		}
 		c.Set(r, s.status, items, s.detail)
+	}
+}
+
+// dropUnread forgets what is known of resources that were not read, or not
+// whole: half a list of pods would make the other half look leaked.
+func dropUnread(s *ipam.Snapshot) {
+	fresh := ipam.NewSnapshot()
+	for r := range s.Coverage {
+		if s.Coverage.Read(r) {
+			continue
+		}
+		switch r {
+		case ipam.ResBlocks:
+			s.Blocks = nil
+		case ipam.ResAffinities:
+			s.Affinities = nil
+		case ipam.ResHandles:
+			s.Handles = nil
+		case ipam.ResIPAMConfig:
+			s.Config = fresh.Config
+		case ipam.ResPools:
+			s.Pools = nil
+		case ipam.ResReservations:
+			s.Reservations = nil
+		case ipam.ResClusterInfo:
+			s.Info = fresh.Info
+		case ipam.ResBGPConfig:
+			s.BGP = fresh.BGP
+		case ipam.ResBGPPeers:
+			s.Peers = nil
+		case ipam.ResFelixConfig:
+			s.Felix = fresh.Felix
+		case ipam.ResKubeCtrl:
+			s.KubeCtrl = fresh.KubeCtrl
+		case ipam.ResNodes:
+			s.Nodes = nil
+		case ipam.ResPods:
+			s.Pods = nil
+		case ipam.ResNamespaces:
+			s.Namespaces = nil
+		case ipam.ResServices:
+			s.Services = nil
+		case ipam.ResEvents:
+			s.Events = nil
+		case ipam.ResDeployments, ipam.ResDaemonSets:
+			kind := map[ipam.Resource]string{ipam.ResDeployments: "Deployment", ipam.ResDaemonSets: "DaemonSet"}[r]
+			s.Workloads = slices.DeleteFunc(s.Workloads, func(w ipam.Workload) bool { return w.Kind == kind })
+		case ipam.ResCalicoNodes:
+			s.CalicoNodes = nil
+		case ipam.ResConfigMaps:
+			s.CNIConfigs = nil
+		}
 	}
 }
 

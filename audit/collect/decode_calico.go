@@ -12,23 +12,33 @@ import (
 // The wire types hold what the model needs of each kind, and nothing else:
 // what is not named here is neither kept in memory nor written to a snapshot.
 
+// typeMeta says what an object is. Items of built-in kinds leave it to their list.
+type typeMeta struct {
+	APIVersion string `json:"apiVersion,omitzero"`
+	Kind       string `json:"kind,omitzero"`
+}
+
+func (t *typeMeta) setType(apiVersion, kind string) { t.APIVersion, t.Kind = apiVersion, kind }
+
 // header is what every object begins with.
 type header struct {
-	APIVersion string   `json:"apiVersion,omitempty"`
-	Kind       string   `json:"kind,omitempty"`
-	Metadata   metadata `json:"metadata"`
+	typeMeta `json:",inline"`
+	Metadata metadata `json:"metadata"`
 }
 
 func (h *header) head() *header { return h }
 
 // object is a wire type.
-type object interface{ head() *header }
+type object interface {
+	head() *header
+	setType(apiVersion, kind string)
+}
 
 type metadata struct {
-	Name              string `json:"name,omitempty"`
-	Namespace         string `json:"namespace,omitempty"`
-	UID               string `json:"uid,omitempty"`
-	ResourceVersion   string `json:"resourceVersion,omitempty"`
+	Name              string `json:"name,omitzero"`
+	Namespace         string `json:"namespace,omitzero"`
+	UID               string `json:"uid,omitzero"`
+	ResourceVersion   string `json:"resourceVersion,omitzero"`
 	CreationTimestamp stamp  `json:"creationTimestamp,omitzero"`
 	DeletionTimestamp stamp  `json:"deletionTimestamp,omitzero"`
 }
@@ -37,28 +47,28 @@ type blockObject struct {
 	header `json:",inline"`
 	Spec   struct {
 		CIDR              string      `json:"cidr"`
-		Affinity          string      `json:"affinity,omitempty"`
-		HostAffinity      string      `json:"hostAffinity,omitempty"`
+		Affinity          string      `json:"affinity,omitzero"`
+		HostAffinity      string      `json:"hostAffinity,omitzero"`
 		AffinityClaimTime stamp       `json:"affinityClaimTime,omitzero"`
 		Allocations       allocations `json:"allocations"`
-		Unallocated       []int32     `json:"unallocated"`
+		Unallocated       ordinals    `json:"unallocated"`
 		Attributes        []attribute `json:"attributes"`
-		Deleted           flexBool    `json:"deleted,omitempty"`
+		Deleted           flexBool    `json:"deleted,omitzero"`
 		// DeletedUpper is how objects of 2019 spell it (projectcalico/cni-plugin#749).
-		DeletedUpper flexBool `json:"Deleted,omitempty"`
+		DeletedUpper flexBool `json:"Deleted,omitzero"`
 	} `json:"spec"`
 }
 
 type attribute struct {
-	HandleID  string `json:"handle_id,omitempty"`
+	HandleID  string `json:"handle_id,omitzero"`
 	Secondary struct {
-		Node      string `json:"node,omitempty"`
-		Namespace string `json:"namespace,omitempty"`
-		Pod       string `json:"pod,omitempty"`
+		Node      string `json:"node,omitzero"`
+		Namespace string `json:"namespace,omitzero"`
+		Pod       string `json:"pod,omitzero"`
 		Timestamp stamp  `json:"timestamp,omitzero"`
-		Type      string `json:"type,omitempty"`
-		Service   string `json:"service,omitempty"`
-		VMI       string `json:"vmi-name,omitempty"`
+		Type      string `json:"type,omitzero"`
+		Service   string `json:"service,omitzero"`
+		VMI       string `json:"vmi-name,omitzero"`
 	} `json:"secondary,omitzero"`
 	ReleasedAt stamp `json:"releasedAt,omitzero"`
 }
@@ -110,7 +120,7 @@ func (b *Builder) block(o *Object) error {
 
 // fillSlots keeps what is usable of a block's book-keeping and notes what
 // Calico's validateBlock would reject (calicoctl ipam check: invalid blocks).
-func fillSlots(out *ipam.Block, alloc allocations, unallocated []int32, attributes int) {
+func fillSlots(out *ipam.Block, alloc allocations, unallocated ordinals, attributes int) {
 	bad := func(format string, args ...any) { out.Malformed = append(out.Malformed, fmt.Sprintf(format, args...)) }
 	size := out.Size()
 	if uint64(len(alloc)) != size {
@@ -175,10 +185,10 @@ type affinityObject struct {
 	Spec   struct {
 		CIDR         string   `json:"cidr"`
 		Node         string   `json:"node"`
-		Type         string   `json:"type,omitempty"`
-		State        string   `json:"state,omitempty"`
-		Deleted      flexBool `json:"deleted,omitempty"`
-		DeletedUpper flexBool `json:"Deleted,omitempty"`
+		Type         string   `json:"type,omitzero"`
+		State        string   `json:"state,omitzero"`
+		Deleted      flexBool `json:"deleted,omitzero"`
+		DeletedUpper flexBool `json:"Deleted,omitzero"`
 	} `json:"spec"`
 }
 
@@ -207,8 +217,8 @@ type handleObject struct {
 	Spec   struct {
 		HandleID     string         `json:"handleID"`
 		Block        map[string]int `json:"block"`
-		Deleted      flexBool       `json:"deleted,omitempty"`
-		DeletedUpper flexBool       `json:"Deleted,omitempty"`
+		Deleted      flexBool       `json:"deleted,omitzero"`
+		DeletedUpper flexBool       `json:"Deleted,omitzero"`
 	} `json:"spec"`
 }
 
@@ -233,30 +243,30 @@ type poolObject struct {
 	header `json:",inline"`
 	Spec   struct {
 		CIDR              string   `json:"cidr"`
-		BlockSize         int      `json:"blockSize,omitempty"`
-		NodeSelector      string   `json:"nodeSelector,omitempty"`
-		NamespaceSelector string   `json:"namespaceSelector,omitempty"`
-		Disabled          bool     `json:"disabled,omitempty"`
-		DisableBGPExport  bool     `json:"disableBGPExport,omitempty"`
-		IPIPMode          string   `json:"ipipMode,omitempty"`
-		VXLANMode         string   `json:"vxlanMode,omitempty"`
-		AllowedUses       []string `json:"allowedUses,omitempty"`
-		AssignmentMode    string   `json:"assignmentMode,omitempty"`
+		BlockSize         int      `json:"blockSize,omitzero"`
+		NodeSelector      string   `json:"nodeSelector,omitzero"`
+		NamespaceSelector string   `json:"namespaceSelector,omitzero"`
+		Disabled          bool     `json:"disabled,omitzero"`
+		DisableBGPExport  bool     `json:"disableBGPExport,omitzero"`
+		IPIPMode          string   `json:"ipipMode,omitzero"`
+		VXLANMode         string   `json:"vxlanMode,omitzero"`
+		AllowedUses       []string `json:"allowedUses,omitzero"`
+		AssignmentMode    string   `json:"assignmentMode,omitzero"`
 		// IPIP is the spelling of Calico's API v1, still found in old objects.
 		IPIP *struct {
-			Enabled bool   `json:"enabled,omitempty"`
-			Mode    string `json:"mode,omitempty"`
-		} `json:"ipip,omitempty"`
+			Enabled bool   `json:"enabled,omitzero"`
+			Mode    string `json:"mode,omitzero"`
+		} `json:"ipip,omitzero"`
 	} `json:"spec"`
 	Status struct {
-		Conditions []condition `json:"conditions,omitempty"`
+		Conditions []condition `json:"conditions,omitzero"`
 	} `json:"status,omitzero"`
 }
 
 type condition struct {
 	Type   string `json:"type"`
 	Status string `json:"status"`
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitzero"`
 }
 
 // pool applies the read defaults of libcalico-go/lib/clientv3/ippool.go
@@ -346,9 +356,9 @@ type ipamConfigObject struct {
 	header `json:",inline"`
 	Spec   struct {
 		StrictAffinity     bool  `json:"strictAffinity"`
-		AutoAllocateBlocks *bool `json:"autoAllocateBlocks,omitempty"`
-		MaxBlocksPerHost   int   `json:"maxBlocksPerHost,omitempty"`
-		IPCooldownSeconds  int   `json:"ipCooldownSeconds,omitempty"`
+		AutoAllocateBlocks *bool `json:"autoAllocateBlocks,omitzero"`
+		MaxBlocksPerHost   int   `json:"maxBlocksPerHost,omitzero"`
+		IPCooldownSeconds  int   `json:"ipCooldownSeconds,omitzero"`
 	} `json:"spec"`
 }
 
@@ -367,9 +377,9 @@ func (b *Builder) ipamConfig(o *Object) error {
 type clusterInfoObject struct {
 	header `json:",inline"`
 	Spec   struct {
-		ClusterGUID    string `json:"clusterGUID,omitempty"`
-		CalicoVersion  string `json:"calicoVersion,omitempty"`
-		DatastoreReady *bool  `json:"datastoreReady,omitempty"`
+		ClusterGUID    string `json:"clusterGUID,omitzero"`
+		CalicoVersion  string `json:"calicoVersion,omitzero"`
+		DatastoreReady *bool  `json:"datastoreReady,omitzero"`
 	} `json:"spec"`
 }
 
@@ -392,12 +402,12 @@ type cidrItem struct {
 type bgpConfigObject struct {
 	header `json:",inline"`
 	Spec   struct {
-		NodeToNodeMeshEnabled  *bool      `json:"nodeToNodeMeshEnabled,omitempty"`
-		ASNumber               flexNumber `json:"asNumber,omitempty"`
-		ProgramClusterRoutes   string     `json:"programClusterRoutes,omitempty"`
-		ServiceClusterIPs      []cidrItem `json:"serviceClusterIPs,omitempty"`
-		ServiceExternalIPs     []cidrItem `json:"serviceExternalIPs,omitempty"`
-		ServiceLoadBalancerIPs []cidrItem `json:"serviceLoadBalancerIPs,omitempty"`
+		NodeToNodeMeshEnabled  *bool      `json:"nodeToNodeMeshEnabled,omitzero"`
+		ASNumber               flexNumber `json:"asNumber,omitzero"`
+		ProgramClusterRoutes   string     `json:"programClusterRoutes,omitzero"`
+		ServiceClusterIPs      []cidrItem `json:"serviceClusterIPs,omitzero"`
+		ServiceExternalIPs     []cidrItem `json:"serviceExternalIPs,omitzero"`
+		ServiceLoadBalancerIPs []cidrItem `json:"serviceLoadBalancerIPs,omitzero"`
 	} `json:"spec"`
 }
 
@@ -424,13 +434,13 @@ func (b *Builder) bgpConfig(o *Object) error {
 type bgpPeerObject struct {
 	header `json:",inline"`
 	Spec   struct {
-		Node                     string     `json:"node,omitempty"`
-		NodeSelector             string     `json:"nodeSelector,omitempty"`
-		PeerIP                   string     `json:"peerIP,omitempty"`
-		PeerSelector             string     `json:"peerSelector,omitempty"`
-		ASNumber                 flexNumber `json:"asNumber,omitempty"`
-		NumAllowedLocalASNumbers int        `json:"numAllowedLocalASNumbers,omitempty"`
-		Filters                  []string   `json:"filters,omitempty"`
+		Node                     string     `json:"node,omitzero"`
+		NodeSelector             string     `json:"nodeSelector,omitzero"`
+		PeerIP                   string     `json:"peerIP,omitzero"`
+		PeerSelector             string     `json:"peerSelector,omitzero"`
+		ASNumber                 flexNumber `json:"asNumber,omitzero"`
+		NumAllowedLocalASNumbers int        `json:"numAllowedLocalASNumbers,omitzero"`
+		Filters                  []string   `json:"filters,omitzero"`
 	} `json:"spec"`
 }
 
@@ -464,7 +474,7 @@ func (b *Builder) bgpFilter(o *Object) error {
 type felixConfigObject struct {
 	header `json:",inline"`
 	Spec   struct {
-		ProgramClusterRoutes string `json:"programClusterRoutes,omitempty"`
+		ProgramClusterRoutes string `json:"programClusterRoutes,omitzero"`
 	} `json:"spec"`
 }
 
@@ -482,7 +492,7 @@ type kubeControllersObject struct {
 	Spec   struct {
 		Controllers struct {
 			Node struct {
-				LeakGracePeriod string `json:"leakGracePeriod,omitempty"`
+				LeakGracePeriod string `json:"leakGracePeriod,omitzero"`
 			} `json:"node,omitzero"`
 		} `json:"controllers,omitzero"`
 	} `json:"spec"`
@@ -509,9 +519,9 @@ type calicoNodeObject struct {
 	header `json:",inline"`
 	Spec   struct {
 		OrchRefs []struct {
-			NodeName     string `json:"nodeName,omitempty"`
-			Orchestrator string `json:"orchestrator,omitempty"`
-		} `json:"orchRefs,omitempty"`
+			NodeName     string `json:"nodeName,omitzero"`
+			Orchestrator string `json:"orchestrator,omitzero"`
+		} `json:"orchRefs,omitzero"`
 	} `json:"spec"`
 }
 

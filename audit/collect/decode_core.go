@@ -11,48 +11,47 @@ import (
 )
 
 type nodeObject struct {
-	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind,omitempty"`
-	Metadata   struct {
+	typeMeta `json:",inline"`
+	Metadata struct {
 		metadata    `json:",inline"`
-		Labels      map[string]string `json:"labels,omitempty"`
+		Labels      map[string]string `json:"labels,omitzero"`
 		Annotations nodeAnnotations   `json:"annotations,omitzero"`
 	} `json:"metadata"`
 	Spec struct {
-		Unschedulable bool     `json:"unschedulable,omitempty"`
-		PodCIDR       string   `json:"podCIDR,omitempty"`
-		PodCIDRs      []string `json:"podCIDRs,omitempty"`
+		Unschedulable bool     `json:"unschedulable,omitzero"`
+		PodCIDR       string   `json:"podCIDR,omitzero"`
+		PodCIDRs      []string `json:"podCIDRs,omitzero"`
 	} `json:"spec,omitzero"`
 	Status struct {
 		Capacity struct {
-			Pods flexNumber `json:"pods,omitempty"`
+			Pods flexNumber `json:"pods,omitzero"`
 		} `json:"capacity,omitzero"`
 		Addresses []struct {
 			Type    string `json:"type"`
 			Address string `json:"address"`
-		} `json:"addresses,omitempty"`
-		Conditions []condition `json:"conditions,omitempty"`
+		} `json:"addresses,omitzero"`
+		Conditions []condition `json:"conditions,omitzero"`
 		NodeInfo   struct {
-			OperatingSystem string `json:"operatingSystem,omitempty"`
+			OperatingSystem string `json:"operatingSystem,omitzero"`
 		} `json:"nodeInfo,omitzero"`
 	} `json:"status,omitzero"`
 }
 
 // nodeAnnotations are Calico's (libcalico-go/lib/backend/k8s/resources/node.go).
 type nodeAnnotations struct {
-	IPv4Address     string     `json:"projectcalico.org/IPv4Address,omitempty"`
-	IPv6Address     string     `json:"projectcalico.org/IPv6Address,omitempty"`
-	IPIP            string     `json:"projectcalico.org/IPv4IPIPTunnelAddr,omitempty"`
-	VXLAN           string     `json:"projectcalico.org/IPv4VXLANTunnelAddr,omitempty"`
-	VXLANv6         string     `json:"projectcalico.org/IPv6VXLANTunnelAddr,omitempty"`
-	Wireguard       string     `json:"projectcalico.org/IPv4WireguardInterfaceAddr,omitempty"`
-	WireguardV6     string     `json:"projectcalico.org/IPv6WireguardInterfaceAddr,omitempty"`
-	ASNumber        flexNumber `json:"projectcalico.org/ASNumber,omitempty"`
-	RouteReflectors string     `json:"projectcalico.org/RouteReflectorClusterID,omitempty"`
+	IPv4Address     string     `json:"projectcalico.org/IPv4Address,omitzero"`
+	IPv6Address     string     `json:"projectcalico.org/IPv6Address,omitzero"`
+	IPIP            string     `json:"projectcalico.org/IPv4IPIPTunnelAddr,omitzero"`
+	VXLAN           string     `json:"projectcalico.org/IPv4VXLANTunnelAddr,omitzero"`
+	VXLANv6         string     `json:"projectcalico.org/IPv6VXLANTunnelAddr,omitzero"`
+	Wireguard       string     `json:"projectcalico.org/IPv4WireguardInterfaceAddr,omitzero"`
+	WireguardV6     string     `json:"projectcalico.org/IPv6WireguardInterfaceAddr,omitzero"`
+	ASNumber        flexNumber `json:"projectcalico.org/ASNumber,omitzero"`
+	RouteReflectors string     `json:"projectcalico.org/RouteReflectorClusterID,omitzero"`
 }
 
 func (w *nodeObject) head() *header {
-	return &header{APIVersion: w.APIVersion, Kind: w.Kind, Metadata: w.Metadata.metadata}
+	return &header{typeMeta: w.typeMeta, Metadata: w.Metadata.metadata}
 }
 
 // flannelMigrationLabel marks nodes that Calico's collector leaves alone
@@ -117,70 +116,69 @@ func internMap(m map[string]string) map[string]string {
 }
 
 type podObject struct {
-	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind,omitempty"`
-	Metadata   struct {
+	typeMeta `json:",inline"`
+	Metadata struct {
 		metadata    `json:",inline"`
 		Annotations podAnnotations `json:"annotations,omitzero"`
 		Labels      struct {
-			App    string `json:"k8s-app,omitempty"`
-			VM     string `json:"vm.kubevirt.io/name,omitempty"`
-			Domain string `json:"kubevirt.io/domain,omitempty"`
+			App    string `json:"k8s-app,omitzero"`
+			VM     string `json:"vm.kubevirt.io/name,omitzero"`
+			Domain string `json:"kubevirt.io/domain,omitzero"`
 		} `json:"labels,omitzero"`
-		OwnerReferences []ownerReference `json:"ownerReferences,omitempty"`
+		OwnerReferences []ownerReference `json:"ownerReferences,omitzero"`
 	} `json:"metadata"`
 	Spec struct {
-		NodeName    string `json:"nodeName,omitempty"`
-		HostNetwork bool   `json:"hostNetwork,omitempty"`
+		NodeName    string `json:"nodeName,omitzero"`
+		HostNetwork bool   `json:"hostNetwork,omitzero"`
 	} `json:"spec,omitzero"`
 	Status struct {
-		Phase  string `json:"phase,omitempty"`
-		Reason string `json:"reason,omitempty"`
-		PodIP  string `json:"podIP,omitempty"`
+		Phase  string `json:"phase,omitzero"`
+		Reason string `json:"reason,omitzero"`
+		PodIP  string `json:"podIP,omitzero"`
 		PodIPs []struct {
 			IP string `json:"ip"`
-		} `json:"podIPs,omitempty"`
+		} `json:"podIPs,omitzero"`
 		StartTime             stamp             `json:"startTime,omitzero"`
-		InitContainerStatuses []containerStatus `json:"initContainerStatuses,omitempty"`
-		ContainerStatuses     []containerStatus `json:"containerStatuses,omitempty"`
+		InitContainerStatuses []containerStatus `json:"initContainerStatuses,omitzero"`
+		ContainerStatuses     []containerStatus `json:"containerStatuses,omitzero"`
 	} `json:"status,omitzero"`
 }
 
 // podAnnotations are those of Calico's CNI plug-in. PodIP is a pointer since
 // empty and absent mean different things.
 type podAnnotations struct {
-	PodIP       *string `json:"cni.projectcalico.org/podIP,omitempty"`
-	PodIPs      *string `json:"cni.projectcalico.org/podIPs,omitempty"`
-	ContainerID string  `json:"cni.projectcalico.org/containerID,omitempty"`
-	IPAddrs     string  `json:"cni.projectcalico.org/ipAddrs,omitempty"`
-	NoIPAM      string  `json:"cni.projectcalico.org/ipAddrsNoIpam,omitempty"`
-	IPv4Pools   string  `json:"cni.projectcalico.org/ipv4pools,omitempty"`
-	IPv6Pools   string  `json:"cni.projectcalico.org/ipv6pools,omitempty"`
+	PodIP       *string `json:"cni.projectcalico.org/podIP,omitzero"`
+	PodIPs      *string `json:"cni.projectcalico.org/podIPs,omitzero"`
+	ContainerID string  `json:"cni.projectcalico.org/containerID,omitzero"`
+	IPAddrs     string  `json:"cni.projectcalico.org/ipAddrs,omitzero"`
+	NoIPAM      string  `json:"cni.projectcalico.org/ipAddrsNoIpam,omitzero"`
+	IPv4Pools   string  `json:"cni.projectcalico.org/ipv4pools,omitzero"`
+	IPv6Pools   string  `json:"cni.projectcalico.org/ipv6pools,omitzero"`
 }
 
 type ownerReference struct {
 	Kind       string `json:"kind"`
 	Name       string `json:"name"`
-	Controller bool   `json:"controller,omitempty"`
+	Controller bool   `json:"controller,omitzero"`
 }
 
 type containerStatus struct {
-	RestartCount int `json:"restartCount,omitempty"`
+	RestartCount int `json:"restartCount,omitzero"`
 	State        struct {
 		Waiting *struct {
-			Reason  string `json:"reason,omitempty"`
-			Message string `json:"message,omitempty"`
-		} `json:"waiting,omitempty"`
+			Reason  string `json:"reason,omitzero"`
+			Message string `json:"message,omitzero"`
+		} `json:"waiting,omitzero"`
 	} `json:"state,omitzero"`
 	LastState struct {
 		Terminated *struct {
-			Message string `json:"message,omitempty"`
-		} `json:"terminated,omitempty"`
+			Message string `json:"message,omitzero"`
+		} `json:"terminated,omitzero"`
 	} `json:"lastState,omitzero"`
 }
 
 func (w *podObject) head() *header {
-	return &header{APIVersion: w.APIVersion, Kind: w.Kind, Metadata: w.Metadata.metadata}
+	return &header{typeMeta: w.typeMeta, Metadata: w.Metadata.metadata}
 }
 
 // maxMessage bounds the texts of pods and events that are kept.
@@ -256,20 +254,19 @@ func clip(s string) string {
 }
 
 type namespaceObject struct {
-	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind,omitempty"`
-	Metadata   struct {
+	typeMeta `json:",inline"`
+	Metadata struct {
 		metadata    `json:",inline"`
-		Labels      map[string]string `json:"labels,omitempty"`
+		Labels      map[string]string `json:"labels,omitzero"`
 		Annotations struct {
-			IPv4Pools string `json:"cni.projectcalico.org/ipv4pools,omitempty"`
-			IPv6Pools string `json:"cni.projectcalico.org/ipv6pools,omitempty"`
+			IPv4Pools string `json:"cni.projectcalico.org/ipv4pools,omitzero"`
+			IPv6Pools string `json:"cni.projectcalico.org/ipv6pools,omitzero"`
 		} `json:"annotations,omitzero"`
 	} `json:"metadata"`
 }
 
 func (w *namespaceObject) head() *header {
-	return &header{APIVersion: w.APIVersion, Kind: w.Kind, Metadata: w.Metadata.metadata}
+	return &header{typeMeta: w.typeMeta, Metadata: w.Metadata.metadata}
 }
 
 func (b *Builder) namespace(o *Object) error {
@@ -287,13 +284,13 @@ func (b *Builder) namespace(o *Object) error {
 type serviceObject struct {
 	header `json:",inline"`
 	Spec   struct {
-		Type string `json:"type,omitempty"`
+		Type string `json:"type,omitzero"`
 	} `json:"spec,omitzero"`
 	Status struct {
 		LoadBalancer struct {
 			Ingress []struct {
-				IP string `json:"ip,omitempty"`
-			} `json:"ingress,omitempty"`
+				IP string `json:"ip,omitzero"`
+			} `json:"ingress,omitzero"`
 		} `json:"loadBalancer,omitzero"`
 	} `json:"status,omitzero"`
 }
@@ -316,45 +313,44 @@ func (b *Builder) service(o *Object) error {
 }
 
 type workloadObject struct {
-	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind,omitempty"`
-	Metadata   struct {
+	typeMeta `json:",inline"`
+	Metadata struct {
 		metadata `json:",inline"`
 		Labels   struct {
-			App string `json:"k8s-app,omitempty"`
+			App string `json:"k8s-app,omitzero"`
 		} `json:"labels,omitzero"`
 	} `json:"metadata"`
 	Spec struct {
-		Replicas *int `json:"replicas,omitempty"`
+		Replicas *int `json:"replicas,omitzero"`
 		Template struct {
 			Metadata struct {
 				Labels struct {
-					App string `json:"k8s-app,omitempty"`
+					App string `json:"k8s-app,omitzero"`
 				} `json:"labels,omitzero"`
 			} `json:"metadata,omitzero"`
 			Spec struct {
 				Containers []struct {
-					Name  string   `json:"name,omitempty"`
-					Image string   `json:"image,omitempty"`
-					Env   []envVar `json:"env,omitempty"`
-				} `json:"containers,omitempty"`
+					Name  string   `json:"name,omitzero"`
+					Image string   `json:"image,omitzero"`
+					Env   []envVar `json:"env,omitzero"`
+				} `json:"containers,omitzero"`
 			} `json:"spec,omitzero"`
 		} `json:"template,omitzero"`
 	} `json:"spec,omitzero"`
 	Status struct {
-		AvailableReplicas      int `json:"availableReplicas,omitempty"`
-		DesiredNumberScheduled int `json:"desiredNumberScheduled,omitempty"`
-		NumberAvailable        int `json:"numberAvailable,omitempty"`
+		AvailableReplicas      int `json:"availableReplicas,omitzero"`
+		DesiredNumberScheduled int `json:"desiredNumberScheduled,omitzero"`
+		NumberAvailable        int `json:"numberAvailable,omitzero"`
 	} `json:"status,omitzero"`
 }
 
 type envVar struct {
 	Name  string `json:"name"`
-	Value string `json:"value,omitempty"`
+	Value string `json:"value,omitzero"`
 }
 
 func (w *workloadObject) head() *header {
-	return &header{APIVersion: w.APIVersion, Kind: w.Kind, Metadata: w.Metadata.metadata}
+	return &header{typeMeta: w.typeMeta, Metadata: w.Metadata.metadata}
 }
 
 // calicoOwn reports whether a workload belongs to Calico.
@@ -417,7 +413,7 @@ func (b *Builder) workload(o *Object, r ipam.Resource, kind string) error {
 
 type configMapObject struct {
 	header `json:",inline"`
-	Data   map[string]string `json:"data,omitempty"`
+	Data   map[string]string `json:"data,omitzero"`
 }
 
 // configMap looks for the CNI configuration (calico-config, kube-flannel-cfg):

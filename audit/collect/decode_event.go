@@ -12,24 +12,24 @@ type eventObject struct {
 	header         `json:",inline"`
 	InvolvedObject objectRef `json:"involvedObject,omitzero"`
 	Regarding      objectRef `json:"regarding,omitzero"`
-	Reason         string    `json:"reason,omitempty"`
-	Message        string    `json:"message,omitempty"`
-	Note           string    `json:"note,omitempty"`
-	Count          int       `json:"count,omitempty"`
-	OldCount       int       `json:"deprecatedCount,omitempty"`
+	Reason         string    `json:"reason,omitzero"`
+	Message        string    `json:"message,omitzero"`
+	Note           string    `json:"note,omitzero"`
+	Count          int       `json:"count,omitzero"`
+	OldCount       int       `json:"deprecatedCount,omitzero"`
 	LastTimestamp  stamp     `json:"lastTimestamp,omitzero"`
 	OldLast        stamp     `json:"deprecatedLastTimestamp,omitzero"`
 	EventTime      stamp     `json:"eventTime,omitzero"`
 	Series         struct {
-		Count            int   `json:"count,omitempty"`
+		Count            int   `json:"count,omitzero"`
 		LastObservedTime stamp `json:"lastObservedTime,omitzero"`
 	} `json:"series,omitzero"`
 }
 
 type objectRef struct {
-	Kind      string `json:"kind,omitempty"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"`
+	Kind      string `json:"kind,omitzero"`
+	Namespace string `json:"namespace,omitzero"`
+	Name      string `json:"name,omitzero"`
 }
 
 func (b *Builder) event(o *Object) error {

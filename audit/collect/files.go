@@ -130,7 +130,7 @@ func (l *loader) finish(what, name string, err error) (*ipam.Snapshot, error) {
 			opts.Name = m.Cluster.Name
 		}
 		if opts.AsOf.IsZero() {
-			opts.AsOf = m.Time
+			opts.AsOf, opts.AsOfInferred = m.Time, m.TimeInferred
 		}
 		opts.ID, opts.API = m.Cluster.ID, m.API
 	default:

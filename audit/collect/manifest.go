@@ -16,9 +16,11 @@ const manifestFile = "snapshot.json"
 
 // manifest is snapshot.json: what the files of a snapshot cannot say themselves.
 type manifest struct {
-	Schema  string    `json:"schema"`
-	Time    time.Time `json:"time,omitzero"`
-	Cluster struct {
+	Schema string    `json:"schema"`
+	Time   time.Time `json:"time,omitzero"`
+	// TimeInferred is true where Time is only the newest time in the objects.
+	TimeInferred bool `json:"timeInferred,omitzero"`
+	Cluster      struct {
 		Name string `json:"name,omitempty"`
 		ID   string `json:"id,omitempty"`
 	} `json:"cluster"`
@@ -85,7 +87,12 @@ func (m *manifest) apply(b *Builder) {
 		}
 		if res.Status != ipam.Read {
 			b.SetStatus(r, res.Status, res.Detail)
-		} else if b.tallies[r] == nil {
+			continue
+		}
+		if res.Detail != "" {
+			b.details[r] = res.Detail
+		}
+		if b.tallies[r] == nil {
 			// A file that got lost must not look like an empty cluster.
 			b.hint(r, ipam.Failed, fmt.Sprintf("%s says that it was read, but no file holds it", m.file))
 		}

@@ -54,7 +54,11 @@ func (s stamp) MarshalJSON() ([]byte, error) {
 // allocations, with or without its monotonic clock reading ("m=+0.5").
 func parseTime(text string) time.Time {
 	text, _, _ = strings.Cut(text, " m=")
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999 -0700 MST", "2006-01-02 15:04:05.999999999 -0700 -0700", time.DateTime} {
+	layouts := []string{"2006-01-02 15:04:05.999999999 -0700 MST", "2006-01-02 15:04:05.999999999 -0700 -0700", time.DateTime}
+	if len(text) > len(time.DateOnly) && text[len(time.DateOnly)] == 'T' {
+		layouts = []string{time.RFC3339Nano}
+	}
+	for _, layout := range layouts {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t.UTC()
 		}
@@ -94,14 +98,29 @@ type allocations []int32
 // UnmarshalJSON reads the array by hand: blocks have hundreds of entries,
 // nearly all of them null.
 func (a *allocations) UnmarshalJSON(raw []byte) error {
+	out, err := parseIndexes(raw)
+	*a = out
+	return err
+}
+
+// ordinals is IPAMBlock.spec.unallocated.
+type ordinals []int32
+
+// UnmarshalJSON reads the array by hand, like allocations.
+func (o *ordinals) UnmarshalJSON(raw []byte) error {
+	out, err := parseIndexes(raw)
+	*o = out
+	return err
+}
+
+func parseIndexes(raw []byte) ([]int32, error) {
 	if string(raw) == "null" {
-		*a = nil
-		return nil
+		return nil, nil
 	}
 	if raw[0] != '[' {
-		return errNotIndexes
+		return nil, errNotIndexes
 	}
-	out := make(allocations, 0, 64)
+	out := make([]int32, 0, 64)
 	for i := 1; i < len(raw); {
 		switch c := raw[i]; {
 		case c == 'n':
@@ -121,11 +140,10 @@ func (a *allocations) UnmarshalJSON(raw []byte) error {
 		case c == ' ' || c == '\n' || c == '\r' || c == '\t' || c == ',' || c == ']':
 			i++
 		default:
-			return errNotIndexes
+			return nil, errNotIndexes
 		}
 	}
-	*a = out
-	return nil
+	return out, nil
 }
 
 // MarshalJSON writes the array as Calico does.

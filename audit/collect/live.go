@@ -1,0 +1,257 @@
+package collect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ipamaudit/ipam"
+)
+
+// The defaults of LiveOptions.
+const (
+	DefaultPageSize = 500
+	DefaultParallel = 4
+	// DefaultQPS and DefaultBurst replace client-go's 5 and 10, with which
+	// the pages of one large list alone would take most of a minute. The API
+	// server's priority and fairness protects it from more than it can bear.
+	DefaultQPS   = 20
+	DefaultBurst = 40
+)
+
+// LiveOptions say how a live cluster is read.
+type LiveOptions struct {
+	// Name of the cluster.
+	Name string
+	// PageSize is the limit of one list request.
+	PageSize int
+	// Parallel is how many lists are read at once.
+	Parallel int
+	// API is the group that holds Calico's data; when empty it is discovered.
+	API string
+	// Now is the clock; the snapshot's time is when the collection began.
+	Now func() time.Time
+	// Routes is where route tables come from, or nil.
+	Routes RouteSource
+	// Record receives a reduced copy of everything that is read, or is nil.
+	Record *Recorder
+}
+
+// Live reads one cluster through its API server. It only ever lists and gets.
+type Live struct {
+	client *rest.RESTClient
+	host   string
+	opts   LiveOptions
+}
+
+// NewLive returns a source for the cluster that cfg leads to. Timeouts are the
+// context's of Collect.
+func NewLive(cfg *rest.Config, opts LiveOptions) (*Live, error) {
+	opts.PageSize = cmp.Or(opts.PageSize, DefaultPageSize)
+	opts.Parallel = cmp.Or(opts.Parallel, DefaultParallel)
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.API != "" && opts.API != ipam.APIv1 && opts.API != ipam.APIv3 {
+		return nil, fmt.Errorf("cluster %q: API group %q is neither %s nor %s", opts.Name, opts.API, ipam.APIv1, ipam.APIv3)
+	}
+	cfg = rest.CopyConfig(cfg)
+	// Only Status needs a type: everything else is decoded here.
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	cfg.WarningHandler = rest.NoWarnings{}
+	if cfg.UserAgent == "" {
+		// Never curl's or kubectl's: the API server pretty-prints for curl.
+		cfg.UserAgent = "ipamaudit"
+	}
+	if cfg.QPS == 0 {
+		cfg.QPS, cfg.Burst = DefaultQPS, DefaultBurst
+	}
+	client, err := rest.UnversionedRESTClientFor(cfg)
+	if err != nil {
+		return nil, &ClusterError{opts.Name, safeHost(cfg.Host), shortError(err)}
+	}
+	return &Live{client, safeHost(cfg.Host), opts}, nil
+}
+
+// safeHost is the API server's address without anything that could be a secret.
+func safeHost(host string) string {
+	u, err := url.Parse(host)
+	if err != nil || u.Host == "" {
+		if strings.Contains(host, "@") {
+			return "unparsable host"
+		}
+		return host
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// Collect reads the cluster. What could not be read is in the snapshot's
+// coverage; the error is a *ClusterError when nothing could be read at all.
+func (l *Live) Collect(ctx context.Context) (*ipam.Snapshot, error) {
+	asOf := l.opts.Now().UTC()
+	found, err := l.discover(ctx)
+	if err != nil {
+		return nil, l.fail(ctx, err)
+	}
+	b := NewBuilder()
+	outcomes := l.readAll(ctx, found)
+	var first error
+	read := 0
+	for _, o := range outcomes {
+		if o.err == nil {
+			read++
+			b.merge(o.builder)
+			continue
+		}
+		if o.builder != nil {
+			b.merge(o.builder)
+		}
+		st, reason := outcomeOf(o.err)
+		b.SetStatus(o.resource, st, reason)
+		if first == nil && st != ipam.Absent {
+			first = fmt.Errorf("%s: %w", o.resource, shortError(o.err))
+		}
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil, ctx.Err()
+	}
+	if read == 0 {
+		if first == nil {
+			first = errors.New("the API serves none of the resources that the audit reads")
+		}
+		return nil, l.fail(ctx, first)
+	}
+	s, err := l.finish(ctx, b, found, asOf)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %q: %w", l.opts.Name, err)
+	}
+	return s, nil
+}
+
+func (l *Live) fail(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	return &ClusterError{l.opts.Name, l.host, shortError(err)}
+}
+
+// finish adds the route tables and builds the snapshot.
+func (l *Live) finish(ctx context.Context, b *Builder, found *discovery, asOf time.Time) (*ipam.Snapshot, error) {
+	if l.opts.Routes != nil {
+		nodes := make([]string, len(b.nodes.values))
+		for i, n := range b.nodes.values {
+			nodes[i] = n.Name
+		}
+		tables, err := l.opts.Routes.Tables(ctx, nodes)
+		b.AddTables(l.opts.Routes.Name(), tables...)
+		if err != nil {
+			var objects interface{ Unwrap() []error }
+			errs := []error{err}
+			if errors.As(err, &objects) {
+				errs = objects.Unwrap()
+			}
+			for _, err := range errs {
+				var e ipam.ObjectError
+				if !errors.As(err, &e) {
+					e = ipam.ObjectError{Where: l.opts.Routes.Name(), Kind: "route table", Message: err.Error()}
+				}
+				b.Rejected(e)
+			}
+		}
+	}
+	return b.Finish(FinishOptions{Name: l.opts.Name, AsOf: asOf, API: found.api})
+}
+
+// readAll reads every resource, some of them at once.
+func (l *Live) readAll(ctx context.Context, found *discovery) []outcome {
+	p := pool.NewWithResults[outcome]().WithMaxGoroutines(l.opts.Parallel)
+	for _, t := range found.tasks() {
+		p.Go(func() outcome { return l.read(ctx, t) })
+	}
+	return p.Wait()
+}
+
+// outcome is how the reading of one resource went. With an error the builder
+// is nil, or holds what may be used all the same.
+type outcome struct {
+	resource ipam.Resource
+	builder  *Builder
+	err      error
+}
+
+// read reads one resource. Only a list that was read to its end counts.
+func (l *Live) read(ctx context.Context, t task) outcome {
+	o := outcome{resource: t.resource}
+	if t.err != nil {
+		o.err = t.err
+		return o
+	}
+	o.builder, o.err = l.lists(ctx, t, t.queries)
+	switch {
+	case o.err == nil && t.enough != nil && !t.enough(o.builder):
+		o.builder, o.err = l.lists(ctx, t, []url.Values{nil})
+	case o.err != nil && t.fallback != "":
+		// Enough to know the cluster by.
+		b := NewBuilder()
+		if err := l.get(ctx, t.fallback, func(o Object) { b.Add(withKind(o, t)) }); err == nil {
+			o.builder = b
+		}
+	}
+	if o.err != nil && l.opts.Record != nil {
+		l.opts.Record.reset(t.resource)
+	}
+	return o
+}
+
+// withKind names the kind of an object that leaves it to its list.
+func withKind(o Object, t task) Object {
+	if o.Kind == "" {
+		o.APIVersion, o.Kind = kindOf(t.resource, t.api)
+	}
+	return o
+}
+
+// lists reads one resource, which may take several queries.
+func (l *Live) lists(ctx context.Context, t task, queries []url.Values) (*Builder, error) {
+	for attempt := 0; ; attempt++ {
+		b := NewBuilder()
+		if l.opts.Record != nil {
+			l.opts.Record.reset(t.resource)
+			b.tee = l.opts.Record.object
+		}
+		var err error
+		for _, q := range queries {
+			if err = l.pages(ctx, t, q, b); err != nil {
+				break
+			}
+		}
+		// A continue token lives as long as etcd keeps the version it stands
+		// for; after that the list has to start over, once.
+		if expired(err) && attempt == 0 {
+			continue
+		}
+		if err == nil {
+			err = b.teeErr
+		}
+		if err != nil {
+			return nil, err
+		}
+		group := groupOf(t.api)
+		b.Listed(t.resource, group)
+		return b, nil
+	}
+}
