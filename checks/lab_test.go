@@ -136,3 +136,14 @@ func want(t *testing.T, name string, out Outcome, expected ...string) {
 		}
 	}
 }
+
+func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+// commandText is every command of the steps, in order.
+func commandText(steps []Step) string {
+	var b strings.Builder
+	for _, s := range steps {
+		b.WriteString(strings.Join(s.Commands, "\n") + "\n")
+	}
+	return b.String()
+}

@@ -5,6 +5,7 @@ import "slices"
 // All returns every check, sorted by id. A new check adds its line here.
 func All() []Check {
 	all := []Check{
+		affinityConflicts(),
 		blackholedRoutes(),
 		blocklessNodes(),
 		borrowedIPs(),
