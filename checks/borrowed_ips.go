@@ -154,7 +154,7 @@ func verdictOf(in *Input, n *ipam.Node, u borrowedUse) carryVerdict {
 		if r := t.Lookup(u.alloc.IP); r != nil && r.Type.Drops() {
 			return carryVerdict{ipam.Carried, "the owner's route table shows that it drops some of them: see blackholed-routes", "dropped by the owner"}
 		}
-		return carryVerdict{ipam.Carried, "the owner's route table has a way to each of the others", "owner has a route"}
+		return carryVerdict{ipam.Carried, "the owner's route table has a way to those that it does not drop", "owner has a route"}
 	}
 	p := u.alloc.Block.Pool()
 	if p == nil {

@@ -271,6 +271,9 @@ func poolArithmetic(in *Input, p *ipam.Pool, v *poolVerdict) string {
 	parts := []string{fmt.Sprintf("Addresses: %s of %s usable allocated (%s %%), %s reserved, %s cooling down, %s available",
 		figure(u.Allocated), figure(u.Usable()), trimFloat(percent(u.Allocated, u.Usable())), figure(u.Reserved), figure(u.CoolingDown), figure(u.Available))}
 	blocks := fmt.Sprintf("Blocks of /%d: %s of %s claimed, %s free", p.BlockSize, figure(u.Claimed), figure(u.Blocks), figure(u.Free))
+	if whole := u.Blocks - min(u.Blocks, u.Claimed+u.Free); whole > 0 && !u.Saturated() {
+		blocks += fmt.Sprintf(", %s wholly reserved", figure(whole))
+	}
 	if u.Reclaimable > 0 {
 		blocks += fmt.Sprintf(", %s empty and reclaimable", figure(u.Reclaimable))
 	}

@@ -40,6 +40,9 @@ type LiveOptions struct {
 	Parallel int
 	// API is the group that holds Calico's data; when empty it is discovered.
 	API string
+	// Only picks the resources to read; nil reads all of them. What is left out
+	// is missing in the snapshot's coverage.
+	Only func(ipam.Resource) bool
 	// Now is the clock; the snapshot's time is when the collection began.
 	Now func() time.Time
 	// Routes is where route tables come from, or nil.
@@ -180,6 +183,9 @@ func (l *Live) finish(ctx context.Context, b *Builder, found *discovery, asOf ti
 func (l *Live) readAll(ctx context.Context, found *discovery) []outcome {
 	p := pool.NewWithResults[outcome]().WithMaxGoroutines(l.opts.Parallel)
 	for _, t := range found.tasks() {
+		if l.opts.Only != nil && !l.opts.Only(t.resource) {
+			continue
+		}
 		p.Go(func() outcome { return l.read(ctx, t) })
 	}
 	return p.Wait()

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"ipamaudit/audit/collect"
 	"ipamaudit/audit/config"
 	"ipamaudit/checks"
+	"ipamaudit/ipam"
 )
 
 // input is where clusters come from: saved snapshots, contexts of a
@@ -79,7 +79,7 @@ func count(list []string, s string) (n int) {
 
 // targets returns what is to be audited; subset is true when the
 // configuration has more clusters than that.
-func (in *input) targets(ctx context.Context, a *app, c *config.Config, log *slog.Logger) (targets []audit.Target, subset bool, err error) {
+func (in *input) targets(a *app, c *config.Config, wanted map[ipam.Resource]bool) (targets []audit.Target, subset bool, err error) {
 	clusters, subset, err := in.clusters(a, c)
 	if err != nil {
 		return nil, false, err
@@ -92,9 +92,9 @@ func (in *input) targets(ctx context.Context, a *app, c *config.Config, log *slo
 			Kubectl: cl.kubectl(),
 		}
 		if cl.saved != "" {
-			t.Source = in.savedSource(a, cl)
+			t.Source = collect.NewFiles(cl.saved, collect.Options{Name: cl.cluster.Name, AsOf: in.asOf, Stdin: a.in})
 		} else {
-			t.Source = a.liveSource(cl, c, log)
+			t.Source = a.liveSource(cl, c, wanted, nil)
 		}
 		targets = append(targets, t)
 	}
@@ -137,8 +137,8 @@ func (in *input) clusters(a *app, c *config.Config) ([]chosen, bool, error) {
 	switch {
 	case len(in.from) > 0:
 		out := make([]chosen, 0, len(in.from))
-		for _, path := range in.from {
-			out = append(out, chosen{cluster: c.NewCluster(savedName(path)), saved: path})
+		for i, name := range savedNames(in.from) {
+			out = append(out, chosen{cluster: c.NewCluster(name), saved: in.from[i]})
 		}
 		return out, len(c.Clusters) > 0, nil
 	case in.allContexts:
@@ -218,19 +218,36 @@ func (in *input) byContext(c *config.Config, names []string) []chosen {
 	return out
 }
 
-// savedName names a saved snapshot after its path; its manifest may know better.
-func savedName(path string) string {
+// savedNames names saved snapshots after their manifests, else their paths,
+// with as much of the path as tells them apart.
+func savedNames(paths []string) []string {
+	names := make([]string, len(paths))
+	for i, path := range paths {
+		if names[i] = collect.SavedName(path); names[i] == "" {
+			names[i] = pathName(path, 1)
+		}
+	}
+	for i, path := range paths {
+		for depth := 2; depth < 8 && count(names, names[i]) > 1; depth++ {
+			names[i] = pathName(path, depth)
+		}
+	}
+	return names
+}
+
+// pathName is the last elements of the path without its archive ending.
+func pathName(path string, depth int) string {
 	if path == "-" {
 		return "stdin"
 	}
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	name := filepath.Base(path)
-	for _, ext := range []string{".gz", ".tgz", ".tar"} {
-		name = strings.TrimSuffix(name, ext)
+	for _, ext := range []string{".gz", ".tgz", ".tar", ".yaml", ".yml", ".json"} {
+		path = strings.TrimSuffix(path, ext)
 	}
-	return name
+	parts := strings.Split(filepath.ToSlash(path), "/")
+	return strings.Join(parts[max(0, len(parts)-depth):], "/")
 }
 
 func (in *input) rules(a *app) *clientcmd.ClientConfigLoadingRules {
@@ -310,9 +327,4 @@ func secretConfig(ctx context.Context, c config.Cluster, overrides *clientcmd.Co
 		return nil, fmt.Errorf("kubeconfig of Secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
 	return clientcmd.NewNonInteractiveClientConfig(*raw, overrides.CurrentContext, overrides, nil).ClientConfig()
-}
-
-// savedSource reads a saved snapshot.
-func (in *input) savedSource(a *app, cl chosen) audit.Source {
-	return collect.NewFiles(cl.saved, collect.Options{AsOf: in.asOf, Stdin: a.in})
 }

@@ -134,7 +134,7 @@ func (o *runOptions) reportSpecs() ([]report.Spec, error) {
 }
 
 func (o *runOptions) run(ctx context.Context, a *app) error {
-	targets, subset, err := o.input.targets(ctx, a, o.config, o.log)
+	targets, subset, err := o.input.targets(a, o.config, wantedResources(o.selected))
 	if err != nil {
 		return err
 	}
@@ -186,6 +186,11 @@ func (o *runOptions) run(ctx context.Context, a *app) error {
 	}
 	a.lastLine(code, why)
 	return nil
+}
+
+// selected reports whether this run looks at the check anywhere.
+func (o *runOptions) selected(id string) bool {
+	return o.config.CheckEnabled(id) && (len(o.only) == 0 || slices.Contains(o.only, id)) && !slices.Contains(o.skip, id)
 }
 
 func set(ids []string) map[string]bool {

@@ -1,0 +1,389 @@
+package main
+
+import (
+	"archive/tar"
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"ipamaudit/audit"
+	"ipamaudit/audit/state"
+	"ipamaudit/checks"
+	"ipamaudit/report"
+)
+
+var updateScripts = flag.Bool("update", false, "rewrite what the scripts compare with")
+
+// features turns on the parts of scripts that wait for a verb or flag: [live]
+// for clusters behind a kubeconfig, [notify] for --notify.
+func features() map[string]bool { return map[string]bool{"live": false, "notify": false} }
+
+// maxMemory bounds what a program that a script runs may have resident, in
+// MiB: far above what any of them needs, far below what reading a large file
+// as a whole would take.
+const maxMemory = 400
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"ipamaudit": func() {
+		code := Main()
+		var used syscall.Rusage
+		// Linux counts in KiB, others differently.
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err == nil && runtime.GOOS == "linux" && used.Maxrss>>10 > maxMemory {
+			fmt.Fprintf(os.Stderr, "panic: used %d MiB of memory\n", used.Maxrss>>10)
+		}
+		os.Exit(code)
+	}})
+}
+
+// TestScripts runs the program as people do: each script of testdata/script
+// has a bug or a promise as its subject. Beside its own files it finds copies
+// of the clusters of testdata/clusters:
+//
+//	healthy  two nodes with a block each and room for more; every table known
+//	story    every block claimed by two of three nodes; the third borrows an
+//	         address of the first, which blackholes it
+//
+// The commands below and those of testscript are what scripts are made of.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: *updateScripts,
+		Setup:         setupScript,
+		Condition: func(name string) (bool, error) {
+			on, known := features()[name]
+			if !known {
+				return false, fmt.Errorf("unknown condition %q", name)
+			}
+			return on, nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":    scriptExits,
+			"jsonpath": scriptJSONPath,
+			"sub":      scriptSub,
+			"copyas":   scriptCopyAs,
+			"tarball":  scriptTarball,
+			"truncate": scriptTruncate,
+			"genjunk":  scriptGenJunk,
+			"lock":     scriptLock,
+			"allids":   scriptAllIDs,
+
+			"jsonlines": scriptJSONLines,
+			"norun":     scriptNoRun,
+			"reverse":   scriptReverse,
+		},
+	})
+}
+
+func setupScript(env *testscript.Env) error {
+	if err := os.CopyFS(env.WorkDir, os.DirFS("testdata/clusters")); err != nil {
+		return err
+	}
+	// A port that refuses connections: one that was just given back.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	env.Setenv("CLOSED", l.Addr().String())
+	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+	return nil
+}
+
+// scriptExits: exits CODE ipamaudit ARGS... runs the program and compares the
+// exit code. On the way it checks what holds for every run: the last line of
+// stderr says why the code is what it is, stderr has no crash in it, and a
+// report in JSON is all there is on stdout.
+func scriptExits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 || args[1] != "ipamaudit" {
+		ts.Fatalf("usage: exits CODE ipamaudit ARGS...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	args = args[2:]
+	code := 0
+	if err := ts.Exec("ipamaudit", args...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("ipamaudit: %v", err)
+		}
+		code = exit.ExitCode()
+	}
+	if code != want {
+		ts.Fatalf("exit code is %d, want %d", code, want)
+	}
+	stderr := ts.ReadFile("stderr")
+	for line := range strings.Lines(stderr) {
+		if strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "goroutine ") || strings.Contains(line, "a fault of this program") {
+			ts.Fatalf("crashed: %s", line)
+		}
+	}
+	if code != 0 || args[0] == "run" {
+		checkLastLine(ts, code, stderr)
+	}
+	if i := slices.Index(args, "-o"); args[0] == "run" && i >= 0 && args[i+1] == report.JSON && (code != audit.ExitUsage || ts.ReadFile("stdout") != "") {
+		r := struct{ Schema string }{}
+		ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &r))
+		if r.Schema != audit.Schema {
+			ts.Fatalf("stdout is no report: schema is %q", r.Schema)
+		}
+	}
+}
+
+func checkLastLine(ts *testscript.TestScript, code int, stderr string) {
+	lines := strings.Split(strings.TrimRight(stderr, "\n"), "\n")
+	last := lines[len(lines)-1]
+	if !strings.HasPrefix(last, "{") {
+		if want := fmt.Sprintf("ipamaudit: exit code %d: ", code); !strings.HasPrefix(last, want) || last == want {
+			ts.Fatalf("the last line on stderr is %q, want %q and a reason", last, want)
+		}
+		return
+	}
+	entry := struct {
+		Msg      string
+		ExitCode *int
+	}{}
+	ts.Check(json.Unmarshal([]byte(last), &entry))
+	if entry.ExitCode == nil || *entry.ExitCode != code || entry.Msg == "" {
+		ts.Fatalf("the last line on stderr is %q, want exitCode %d and a msg", last, code)
+	}
+}
+
+// scriptJSONPath: [!] jsonpath FILE PATH VALUE compares what a path finds in a
+// JSON file. Its steps are separated by slashes: a key, an index, key=value
+// for the elements of a list that have it, * for all, # for their number. What
+// several elements have is joined by spaces; what none has is "".
+func scriptJSONPath(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: [!] jsonpath FILE PATH VALUE")
+	}
+	var doc any
+	dec := json.NewDecoder(strings.NewReader(ts.ReadFile(args[0])))
+	dec.UseNumber()
+	ts.Check(dec.Decode(&doc))
+	found := []any{doc}
+	for step := range strings.SplitSeq(args[1], "/") {
+		found = follow(found, step)
+	}
+	texts := make([]string, 0, len(found))
+	for _, v := range found {
+		text, ok := v.(string)
+		if !ok {
+			b, err := json.Marshal(v)
+			ts.Check(err)
+			text = string(b)
+		}
+		texts = append(texts, text)
+	}
+	if got := strings.Join(texts, " "); (got == args[2]) == neg {
+		ts.Fatalf("%s is %q, want %q (negated: %t)", args[1], got, args[2], neg)
+	}
+}
+
+func follow(from []any, step string) (to []any) {
+	if step == "#" {
+		n := len(from)
+		if list, ok := from[0].([]any); ok && n == 1 {
+			n = len(list)
+		}
+		return []any{json.Number(strconv.Itoa(n))}
+	}
+	for _, v := range from {
+		switch v := v.(type) {
+		case map[string]any:
+			if member, ok := v[step]; ok {
+				to = append(to, member)
+			}
+		case []any:
+			key, value, selects := strings.Cut(step, "=")
+			index, err := strconv.Atoi(step)
+			for i, e := range v {
+				member, _ := e.(map[string]any)
+				if step == "*" || selects && fmt.Sprint(member[key]) == value || err == nil && i == index {
+					to = append(to, e)
+				}
+			}
+		}
+	}
+	return to
+}
+
+// scriptSub: sub FILE OLD NEW replaces a text that must be there. \n is a line break.
+func scriptSub(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: sub FILE OLD NEW")
+	}
+	unescape := strings.NewReplacer(`\n`, "\n").Replace
+	text, old := ts.ReadFile(args[0]), unescape(args[1])
+	if !strings.Contains(text, old) {
+		ts.Fatalf("%s does not contain %q", args[0], old)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.ReplaceAll(text, old, unescape(args[2]))), 0o600))
+}
+
+// scriptCopyAs: copyas SRC DST copies a file to a name with Go's escapes in it.
+func scriptCopyAs(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: copyas SRC DST")
+	}
+	name, err := strconv.Unquote(`"` + args[1] + `"`)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(name), []byte(ts.ReadFile(args[0])), 0o600))
+}
+
+// scriptTarball: tarball ARCHIVE ENTRY=PATH... writes a .tar.gz whose entries
+// have any name; of a PATH that is a directory it takes everything; a PATH
+// that begins with -> makes a symbolic link.
+func scriptTarball(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: tarball ARCHIVE ENTRY=PATH...")
+	}
+	f, err := os.Create(ts.MkAbs(args[0]))
+	ts.Check(err)
+	z := gzip.NewWriter(f)
+	w := tar.NewWriter(z)
+	add := func(name, path string) {
+		data, err := os.ReadFile(path)
+		ts.Check(err)
+		ts.Check(w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(data))}))
+		_, err = w.Write(data)
+		ts.Check(err)
+	}
+	for _, arg := range args[1:] {
+		name, path, _ := strings.Cut(arg, "=")
+		if target, link := strings.CutPrefix(path, "->"); link {
+			ts.Check(w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target}))
+			continue
+		}
+		path = ts.MkAbs(path)
+		ts.Check(filepath.WalkDir(path, func(p string, d os.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				rel, _ := filepath.Rel(path, p)
+				add(strings.TrimSuffix(filepath.ToSlash(filepath.Join(name, rel)), "/."), p)
+			}
+			return err
+		}))
+	}
+	ts.Check(errors.Join(w.Close(), z.Close(), f.Close()))
+}
+
+// scriptTruncate: truncate FILE PERCENT keeps only the beginning of a file.
+func scriptTruncate(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: truncate FILE PERCENT")
+	}
+	percent, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), int64(len(ts.ReadFile(args[0]))*percent/100)))
+}
+
+// scriptGenJunk: genjunk FILE MIB writes so much of objects that are of no
+// interest, as JSON or YAML by the name of the file.
+func scriptGenJunk(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: genjunk FILE MIB")
+	}
+	mib, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	f, err := os.Create(ts.MkAbs(args[0]))
+	ts.Check(err)
+	w := bufio.NewWriter(f)
+	ts.Check(writeJunk(w, mib<<20, filepath.Ext(args[0]) == ".json"))
+	ts.Check(errors.Join(w.Flush(), f.Close()))
+}
+
+func writeJunk(w io.Writer, size int, asJSON bool) error {
+	filler := strings.Repeat("lorem ipsum ", 300)
+	object := "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: widget}\ndata:\n  text: " + filler + "\n"
+	first, between, last := "", "---\n", ""
+	if asJSON {
+		object = `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"widget"},"data":{"text":"` + filler + `"}}` + "\n"
+		first, between, last = `{"apiVersion":"example.com/v1","kind":"WidgetList","items":[`, ",", "]}\n"
+	}
+	if _, err := io.WriteString(w, first+object); err != nil {
+		return err
+	}
+	for n := len(object); n < size; n += len(object) {
+		if _, err := io.WriteString(w, between+object); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, last)
+	return err
+}
+
+// scriptLock: lock FILE holds the lock of a state until the script ends, as
+// another run would.
+func scriptLock(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: lock FILE")
+	}
+	unlock, err := state.NewFile(ts.MkAbs(args[0])).Lock(context.Background())
+	ts.Check(err)
+	ts.Defer(unlock)
+}
+
+// scriptAllIDs: allids runs "ipamaudit checks ID" for every check.
+func scriptAllIDs(ts *testscript.TestScript, _ bool, _ []string) {
+	for _, c := range checks.All() {
+		ts.Check(ts.Exec("ipamaudit", "checks", c.ID))
+		for _, want := range []string{c.ID, c.Title, "Why", "detected", "emediation"} {
+			if !strings.Contains(ts.ReadFile("stdout"), want) {
+				ts.Fatalf("checks %s does not say %q", c.ID, want)
+			}
+		}
+	}
+}
+
+// scriptJSONLines: jsonlines FILE fails unless every line is a JSON object.
+func scriptJSONLines(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: jsonlines FILE")
+	}
+	for line := range strings.Lines(ts.ReadFile(args[0])) {
+		var object map[string]any
+		if err := json.Unmarshal([]byte(line), &object); err != nil {
+			ts.Fatalf("%q is no JSON object: %v", line, err)
+		}
+	}
+}
+
+// scriptNoRun: norun FILE... blanks what describes the run: its id and times.
+func scriptNoRun(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("usage: norun FILE...")
+	}
+	about := regexp.MustCompile(`(?m)^( *"?(id|startedAt|finishedAt)"?: )("20[^"]*"|"?[ab]"?)(,?)$|\brun [ab]\b|run_id="[ab]"`)
+	for _, file := range args {
+		text := about.ReplaceAllString(ts.ReadFile(file), "${1}...${4}")
+		ts.Check(os.WriteFile(ts.MkAbs(file), []byte(text), 0o600))
+	}
+}
+
+// scriptReverse: reverse FILE turns the order of the items of a YAML List round.
+func scriptReverse(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: reverse FILE")
+	}
+	const start = "\n- apiVersion:"
+	items := strings.Split(strings.TrimSuffix(ts.ReadFile(args[0]), "\n"), start)
+	slices.Reverse(items[1:])
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(items, start)+"\n"), 0o600))
+}
