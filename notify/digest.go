@@ -3,6 +3,7 @@ package notify
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -194,7 +195,7 @@ const parentPart = "digest"
 func clusterPart(name string) string { return "cluster/" + name }
 
 func (d Digest) message(part string) Message {
-	return Message{Key: hash("slack/v1", d.Channel, d.RunID, part), RunID: d.RunID, Part: clip(clean(part), 300)}
+	return Message{Key: hash("slack/v1", d.Channel, d.RunID, part), RunID: d.RunID, Part: part}
 }
 
 // Parent is the digest itself.
@@ -409,13 +410,14 @@ func groupLines(gs []Group) []string {
 // linkText is a link and a blank; it stands before untrusted text, so that
 // cutting a line never cuts it.
 func linkText(l Link) string {
+	u, err := url.Parse(l.URL)
 	switch {
 	case l.Key == "":
 		return ""
-	case l.URL == "":
+	case err != nil || u.Host == "" || len(u.String()) > 1000:
 		return mrkdwn(l.Key) + " "
 	default:
-		return "<" + strings.NewReplacer("|", "%7C", ">", "%3E", "<", "%3C", "&", "&amp;").Replace(l.URL) + "|" + mrkdwn(l.Key) + "> "
+		return "<" + strings.NewReplacer("&", "&amp;", "|", "%7C", "`", "%60").Replace(u.String()) + "|" + mrkdwn(l.Key) + "> "
 	}
 }
 

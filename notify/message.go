@@ -54,7 +54,8 @@ const MetadataEvent = "ipamaudit_digest"
 
 // Metadata holds no secrets: every app in the workspace may read it.
 func (m Message) Metadata() map[string]any {
-	return map[string]any{"v": 1, "key": m.Key, "run_id": m.RunID, "part": m.Part, "hash": m.Hash()}
+	// Slack refuses metadata that is too large and does not say from where on.
+	return map[string]any{"v": 1, "key": m.Key, "run_id": clip(m.RunID, 60), "part": clip(m.Part, 80), "hash": m.Hash()}
 }
 
 // Hash is over what a reader sees.
@@ -86,11 +87,10 @@ type composer struct {
 
 func compose(m Message) *composer {
 	m.Header, m.Fallback = clip(clean(m.Header), maxHeader), clip(clean(m.Fallback), maxFallback)
-	m.RunID = clip(clean(m.RunID), 100)
 	m.Fallback = escapeSlack(m.Fallback)
 	c := &composer{m: m, blocks: maxBlocks, text: maxMessageText, json: maxMessageJSON}
 	c.text -= utf8.RuneCountInString(m.Header)
-	c.json -= jsonLen(m.Header) + jsonLen(m.Fallback) + jsonLen(m.RunID) + jsonLen(m.Part) + 400 // metadata
+	c.json -= jsonLen(m.Header) + jsonLen(m.Fallback) + 1200 // metadata
 	return c
 }
 

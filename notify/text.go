@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -62,18 +63,10 @@ func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 // wikiCode writes lines for the inside of {code}, where nothing can be escaped:
 // only the words that would end it are broken.
 func wikiCode(s string) string {
-	s = clip(clean(s), 4*maxCell)
-	for _, word := range []string{"{code", "{noformat"} {
-		for {
-			i := strings.Index(strings.ToLower(s), word)
-			if i < 0 {
-				break
-			}
-			s = s[:i] + "{ " + s[i+1:]
-		}
-	}
-	return s
+	return codeWord.ReplaceAllString(clip(clean(s), 4*maxCell), "{ $1")
 }
+
+var codeWord = regexp.MustCompile(`(?i)\{(code|noformat)`)
 
 // mrkdwn writes an untrusted value for Slack. Escaping & < > is all that Slack
 // asks for, and it also takes the power from <!channel>

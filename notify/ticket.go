@@ -106,7 +106,7 @@ var (
 	statusRow = regexp.MustCompile(`(?m)^\**Status:\** .*$`)
 )
 
-const beginLine = "ipamaudit:begin. The program keeps everything down to ipamaudit:end up to date. Write your own text above or below."
+const beginLine = "ipamaudit:begin (ipamaudit keeps this part up to date, down to ipamaudit:end; write your own text above or below)"
 
 func (r Ref) line() string {
 	return fmt.Sprintf("ipamaudit:end fp=%s content=%s summary=%s severity=%s state=%s revision=%d reopened=%d",
@@ -220,7 +220,12 @@ func (t Ticket) body() []string {
 		lines = append(lines, "|"+string(f.Severity)+"|"+wiki(f.Subject.String())+"|"+wiki(f.Title)+"|")
 	}
 	lines = append(lines, cutNote(len(p.Findings), "findings")...)
+	said := map[string]bool{}
 	for _, f := range p.Findings[:min(len(p.Findings), 3)] {
+		if f.Detail == "" || said[f.Detail] {
+			continue
+		}
+		said[f.Detail] = true
 		why := "*" + wiki(f.Subject.String()) + "*: " + wikiText(f.Detail)
 		if f.Evidence == checks.Inferred {
 			why += " _(inferred, not observed)_"
@@ -241,7 +246,8 @@ func (t Ticket) body() []string {
 		}
 		lines = append(lines, "")
 	}
-	return append(lines, affectedTable(p.Findings)...)
+	lines = append(lines, affectedTable(p.Findings)...)
+	return append(lines, "", "What this check looks at, and why: {{ipamaudit checks "+wiki(p.Check)+"}}")
 }
 
 // affectedTable lists the affected objects of all findings, cut at maxRows.
