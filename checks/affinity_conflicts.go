@@ -206,7 +206,7 @@ func (cl *claims) duplicate(in *Input) conflict {
 		out.detail += ". From Calico v3.24 BIRD leaves pending affinities out"
 	case used > 0:
 		out.severity = Critical
-		out.detail += fmt.Sprintf(". BIRD on each of these nodes announces the block and drops what it has no route for: %s in it lose traffic on the wrong node and from those that follow its announcement", count(uint64(used), "address in use"))
+		out.detail += fmt.Sprintf(". BIRD on each of these nodes announces the block and drops what it has no route for: %s in use there lose traffic on the wrong node and from those that follow its announcement", count(uint64(used), "address"))
 	default:
 		out.detail += ". BIRD on each of these nodes announces the block; no address in it is in use yet"
 	}
@@ -256,7 +256,7 @@ func (cl *claims) withoutBlock(in *Input) conflict {
 	out := conflict{
 		severity: Medium,
 		title:    fmt.Sprintf("An affinity for %s has no block", cl.cidr),
-		steps:    deleteAffinitySteps(c, cl.others, "no block "+blockName(cl.cidr)+" exists"),
+		steps:    deleteAffinitySteps(c, cl.others, "no block "+blockName(cl.cidr)+" exists (the look above still answers NotFound)"),
 	}
 	var texts, overlaps []string
 	nodes, undated := map[string]bool{}, true
@@ -414,7 +414,7 @@ func (cl *claims) ownState(in *Input) []conflict {
 	default:
 		out.evidence = Inferred
 		out.title = fmt.Sprintf("The release of block %s was never completed", cl.cidr)
-		out.detail = fmt.Sprintf("The affinity of its owner %s is in state %q%s while the block exists with %s; since when is not recorded", a.Node, a.State, since(a.Created), count(uint64(used), "address in use"))
+		out.detail = fmt.Sprintf("The affinity of its owner %s is in state %q%s while the block exists with %s in use; since when is not recorded", a.Node, a.State, since(a.Created), count(uint64(used), "address"))
 		if used == 0 {
 			out.severity = Low
 		}
@@ -534,7 +534,7 @@ func deleteAffinitySteps(c commands, list []*ipam.Affinity, why string) []Step {
 			nodes = append(nodes, a.Node)
 		}
 	}
-	s.Verify = "ip route show " + list[0].CIDR.String() + "   # on " + names(nodes, 5) + ": no blackhole any more; nothing is lost, since the block and its addresses stay"
+	s.Verify = "ip route show " + list[0].CIDR.String() + "   # on " + names(nodes, 5) + ": no blackhole any more. Blocks and addresses are not touched"
 	return []Step{s}
 }
 

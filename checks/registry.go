@@ -7,6 +7,7 @@ func All() []Check {
 	all := []Check{
 		affinityConflicts(),
 		blackholedRoutes(),
+		blockLayout(),
 		blocklessNodes(),
 		borrowedIPs(),
 		clusterAccess(),
