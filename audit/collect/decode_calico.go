@@ -82,7 +82,7 @@ func (b *Builder) block(o *Object) error {
 		b.skip(ipam.ResBlocks, w)
 		return nil
 	}
-	cidr, hostBits, err := parsePrefix(w.Spec.CIDR)
+	cidr, hostBits, err := parseCIDR(w.Spec.CIDR)
 	if err != nil {
 		return &fieldError{"spec.cidr", err.Error()}
 	}
@@ -201,7 +201,7 @@ func (b *Builder) affinity(o *Object) error {
 		b.skip(ipam.ResAffinities, w)
 		return nil
 	}
-	cidr, _, err := parsePrefix(w.Spec.CIDR)
+	cidr, _, err := parseCIDR(w.Spec.CIDR)
 	if err != nil {
 		return &fieldError{"spec.cidr", err.Error()}
 	}
@@ -276,7 +276,7 @@ func (b *Builder) pool(o *Object) error {
 	if err := b.decode(o, w); err != nil {
 		return err
 	}
-	cidr, _, err := parsePrefix(w.Spec.CIDR)
+	cidr, _, err := parseCIDR(w.Spec.CIDR)
 	if err != nil {
 		return &fieldError{"spec.cidr", err.Error()}
 	}
@@ -340,7 +340,7 @@ func (b *Builder) reservation(o *Object) error {
 	}
 	r := ipam.Reservation{Name: w.Metadata.Name}
 	for i, text := range w.Spec.ReservedCIDRs {
-		cidr, _, err := parsePrefix(text)
+		cidr, err := parsePrefix(text)
 		if err != nil {
 			// The rest of the object counts all the same.
 			b.complain(ipam.ResReservations, o, w, &fieldError{fmt.Sprintf("spec.reservedCIDRs.%d", i), err.Error()})
@@ -422,7 +422,7 @@ func (b *Builder) bgpConfig(o *Object) error {
 	}
 	for _, list := range [][]cidrItem{w.Spec.ServiceClusterIPs, w.Spec.ServiceExternalIPs, w.Spec.ServiceLoadBalancerIPs} {
 		for _, item := range list {
-			if cidr, _, err := parsePrefix(item.CIDR); err == nil {
+			if cidr, err := parsePrefix(item.CIDR); err == nil {
 				c.ServiceCIDRs = append(c.ServiceCIDRs, cidr)
 			}
 		}
@@ -560,7 +560,7 @@ func later(times ...time.Time) (out time.Time) {
 func netipPrefixes(texts []string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, t := range texts {
-		if p, _, err := parsePrefix(t); err == nil {
+		if p, err := parsePrefix(t); err == nil {
 			out = append(out, p)
 		}
 	}

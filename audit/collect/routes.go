@@ -149,7 +149,7 @@ func parseLine(fields []string, family *int) (ipam.Route, verdict) {
 	}
 	text, rest := fields[0], fields[1:]
 	if text != "default" {
-		dst, _, err := parsePrefix(text)
+		dst, err := parsePrefix(text)
 		if err != nil {
 			return r, notRoute
 		}

@@ -154,10 +154,8 @@ func FormatRoutes(routes []ipam.Route) []byte {
 // formatRoute is the line the node printed, or one that says the same.
 func formatRoute(r ipam.Route) string {
 	if r.Text != "" {
+		// A bare IPv6 default is only known by the lines before it.
 		family := 4
-		if r.Dst.Addr().Is6() {
-			family = 6
-		}
 		fields := strings.Fields(strings.ReplaceAll(r.Text, `\`, " "))
 		if len(fields) > 0 {
 			if again, v := parseLine(fields, &family); v == isRoute && sameRoute(again, r) {
@@ -180,6 +178,9 @@ func formatRoute(r ipam.Route) string {
 			jh.Gateway = h.Via.String()
 		}
 		j.NextHops = append(j.NextHops, jh)
+	}
+	if r.Dst.Addr().Is6() {
+		j.Pref = "medium"
 	}
 	if len(j.NextHops) == 1 {
 		j.jsonHop, j.NextHops = j.NextHops[0], nil

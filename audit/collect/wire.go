@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"ipamaudit/ipam"
 )
 
 // The types below read what Calico and Kubernetes have written over the years,
@@ -214,13 +216,19 @@ func intern(s string) string {
 	return unique.Make(s).Value()
 }
 
-// parsePrefix reads a CIDR, or a single address as one. hostBits reports that
-// the address part was not the network's.
-func parsePrefix(text string) (p netip.Prefix, hostBits bool, err error) {
+// parsePrefix reads a CIDR, or a single address as one.
+func parsePrefix(text string) (netip.Prefix, error) {
 	text = strings.TrimSpace(text)
 	if a, err := netip.ParseAddr(text); err == nil {
-		return netip.PrefixFrom(a.Unmap().WithZone(""), a.Unmap().BitLen()), false, nil
+		return ipam.HostPrefix(a.Unmap().WithZone("")), nil
 	}
+	p, _, err := parseCIDR(text)
+	return p, err
+}
+
+// parseCIDR reads a CIDR. hostBits reports that the address part was not the
+// network's.
+func parseCIDR(text string) (p netip.Prefix, hostBits bool, err error) {
 	p, err = netip.ParsePrefix(text)
 	if err != nil {
 		return netip.Prefix{}, false, fmt.Errorf("%q is no CIDR", text)

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -265,11 +266,30 @@ func (r *Recorder) pack() (err error) {
 	}()
 	z := gzip.NewWriter(f)
 	t := tar.NewWriter(z)
-	if err := t.AddFS(os.DirFS(r.staging)); err != nil {
-		return err
+	// The manifest goes first, so that a reader knows what it has before it.
+	staged := os.DirFS(r.staging)
+	for _, part := range []fs.FS{only{staged, true}, only{staged, false}} {
+		if err := t.AddFS(part); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(t.Close(), z.Close(), f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), r.dest)
+}
+
+// only is a directory with nothing but the manifest in it, or all but that.
+type only struct {
+	fs.FS
+	manifest bool
+}
+
+// ReadDir leaves out what is not wanted at the root.
+func (o only) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(o.FS, name)
+	if name == "." {
+		entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return (e.Name() == manifestFile) != o.manifest })
+	}
+	return entries, err
 }
