@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -376,6 +377,13 @@ func TestLeaseDeleted(t *testing.T) {
 
 func TestLeaseSurvivesALabelAndAHiccup(t *testing.T) {
 	bubble(t, func(t *testing.T, client *fake.Clientset) {
+		var failures atomic.Int32
+		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if failures.Add(-1) >= 0 {
+				return true, nil, apierrors.NewServiceUnavailable("restarting")
+			}
+			return false, nil, nil
+		})
 		c := store(client, "run-1")
 		defer mustLock(t, c)()
 		l, err := client.CoordinationV1().Leases("audit").Get(t.Context(), "ipamaudit-state", metav1.GetOptions{})
@@ -386,13 +394,7 @@ func TestLeaseSurvivesALabelAndAHiccup(t *testing.T) {
 		if _, err := client.CoordinationV1().Leases("audit").Update(t.Context(), l, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		failures := 2
-		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			if failures--; failures >= 0 {
-				return true, nil, apierrors.NewServiceUnavailable("restarting")
-			}
-			return false, nil, nil
-		})
+		failures.Store(2)
 		time.Sleep(10 * DefaultLeaseDuration)
 		mustSave(t, c, sample())
 	})
