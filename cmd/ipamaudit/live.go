@@ -25,9 +25,9 @@ func (a *app) liveSource(cl chosen, c *config.Config, wanted map[ipam.Resource]b
 		if err != nil {
 			return nil, err
 		}
-		opts := collect.LiveOptions{Name: cl.cluster.Name, PageSize: c.Run.PageSize, Now: a.now, Record: record}
-		if wanted != nil {
-			opts.Only = func(r ipam.Resource) bool { return wanted[r] }
+		opts := collect.LiveOptions{
+			Name: cl.cluster.Name, PageSize: c.Run.PageSize, Now: a.now, Record: record,
+			Only: func(r ipam.Resource) bool { return wanted[r] },
 		}
 		if cl.cluster.Routes.IsSet() {
 			opts.Routes = collect.RouteFiles{Dir: cl.cluster.Routes.Files}
