@@ -19,6 +19,7 @@ import (
 // is gone, and the message must not begin with anything else.
 func TestDigestNamesTheLostClusterFirst(t *testing.T) {
 	needs(t, "run")
+	needsPackage(t, "ipamaudit/notify/slack")
 	fleet := bed.Fleet(t, bed.Options{Name: "east"}, bed.Options{Name: "lost", Calico: bed.NoCalico})
 	east, lost := fleet[0], fleet[1]
 	if err := east.Load(t.Context(), bed.Kubestage(bed.CalicoV1)); err != nil {

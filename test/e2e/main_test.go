@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -54,6 +55,21 @@ func needs(t *testing.T, verbs ...string) {
 		if !strings.Contains(help.stdout, "\n  "+verb+" ") {
 			t.Skipf("ipamaudit has no %q yet (its help does not name it)", verb)
 		}
+	}
+}
+
+// needsPackage skips the test while the program is built without one of its
+// packages.
+func needsPackage(t *testing.T, pkg string) {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/ipamaudit")
+	list.Dir = root
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("go list ./cmd/ipamaudit: %v", err)
+	}
+	if !slices.Contains(strings.Fields(string(out)), pkg) {
+		t.Skipf("ipamaudit is built without %s yet", pkg)
 	}
 }
 

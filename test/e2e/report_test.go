@@ -19,18 +19,17 @@ type (
 	cluster struct {
 		Name, ID, Status, Error string
 		AsOf                    time.Time
-		Coverage                struct {
-			Resources []struct {
-				Resource, Status, Detail string
-				Items                    int
-				Assumed                  bool
-			}
-		}
-		Calico      struct{ Version, API, IPAM string }
-		Pools       []map[string]any
-		Nodes, Pods int
-		Checks      []check
-		Findings    []finding
+		Coverage                struct{ Resources []resource }
+		Calico                  struct{ Version, API, IPAM string }
+		Pools                   []map[string]any
+		Nodes, Pods             int
+		Checks                  []check
+		Findings                []finding
+	}
+	resource struct {
+		Resource, Status, Detail string
+		Items                    int
+		Assumed                  bool
 	}
 	check struct {
 		ID, Status, Reason string
