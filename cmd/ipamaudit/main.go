@@ -109,7 +109,7 @@ func (a *app) lastLine(code int, why string) {
 	why = strings.TrimSpace(why)
 	if first, rest, more := strings.Cut(why, "\n"); more {
 		fmt.Fprintln(a.err, why)
-		why = fmt.Sprintf("%s (and %d more lines above)", first, strings.Count(rest, "\n")+1)
+		why = fmt.Sprintf("%s (and %d more above)", first, strings.Count(rest, "\n")+1)
 	}
 	fmt.Fprintf(a.err, "ipamaudit: exit code %d: %s\n", code, why)
 }
