@@ -118,6 +118,21 @@ func (c commands) deleteAffinity(name string) string {
 	return "kubectl delete " + c.resource(ipam.ResAffinities) + " " + quote(name)
 }
 
+// blockLimit sets maxBlocksPerHost, which Calico accepts together with strict
+// affinity only. The flag came with calicoctl v3.30
+// (calicoctl/commands/ipam/configure.go); before, the object itself is patched.
+func (c commands) blockLimit(n int) string {
+	if c.version.AtLeast(3, 30) {
+		return fmt.Sprintf("calicoctl ipam configure --strictaffinity=true --max-blocks-per-host=%d", n)
+	}
+	return fmt.Sprintf(`kubectl patch %s default --type merge -p '{"spec":{"maxBlocksPerHost":%d}}'`, c.resource(ipam.ResIPAMConfig), n)
+}
+
+// disablePool keeps new pods out of a pool; running ones keep their addresses.
+func (c commands) disablePool(name string) string {
+	return "kubectl patch " + c.resource(ipam.ResPools) + " " + quote(name) + ` --type merge -p '{"spec":{"disabled":true}}'`
+}
+
 // quote makes s one word for a POSIX shell. Names come from the cluster and
 // are not trusted.
 func quote(s string) string {

@@ -13,6 +13,8 @@ func All() []Check {
 		clusterAccess(),
 		ipamData(),
 		multiBlockNodes(),
+		nodeBlockLimit(),
+		nodeCapacity(),
 		poolUtilisation(),
 	}
 	slices.SortFunc(all, func(a, b Check) int {
