@@ -364,8 +364,9 @@ func (b *Builder) hint(r ipam.Resource, s ipam.ReadStatus, detail string) {
 
 // usable reports whether anything at all was read.
 func (b *Builder) usable() bool {
-	for _, t := range b.tallies {
-		if t.items == 0 || t.rejected < t.items {
+	for r, t := range b.tallies {
+		_, overruled := b.statuses[r]
+		if !overruled && (t.items == 0 || t.rejected < t.items) {
 			return true
 		}
 	}

@@ -374,7 +374,14 @@ func (l *loader) objects(name string, r io.Reader) {
 	in := bufio.NewReaderSize(&ctxReader{l.ctx, r}, 64<<10)
 	head, _ := in.Peek(512)
 	f := &fileSink{l: l, name: name}
-	f.resource, f.group, f.named = resourceOfFile(name)
+	f.resource, _, f.named = resourceOfFile(name)
+	if st, text, ok := kubectlError(head); ok {
+		l.b.Ignored()
+		if f.named {
+			l.b.hint(f.resource, st, text)
+		}
+		return
+	}
 	var err error
 	switch {
 	case bytes.HasPrefix(head, []byte{0xff, 0xfe}), bytes.HasPrefix(head, []byte{0xfe, 0xff}), bytes.IndexByte(head, 0) >= 0:
@@ -415,15 +422,13 @@ func looksLikeJSON(head []byte) bool {
 
 // fileSink receives what one file holds.
 type fileSink struct {
-	l     *loader
-	name  string
-	group string
+	l    *loader
+	name string
 	// resource is what the file is named after, if named.
 	resource ipam.Resource
 	named    bool
 	// seen are the resources of the file's objects and lists.
 	seen map[ipam.Resource]bool
-	docs int
 }
 
 func (f *fileSink) wants(apiVersion, kind string) bool {
@@ -441,7 +446,6 @@ func (f *fileSink) note(apiVersion, kind string) {
 }
 
 func (f *fileSink) object(o Object) {
-	f.docs++
 	f.note(o.APIVersion, o.Kind)
 	if o.JSON == nil || !f.wants(o.APIVersion, o.Kind) {
 		f.l.b.Ignored()
@@ -451,7 +455,6 @@ func (f *fileSink) object(o Object) {
 }
 
 func (f *fileSink) fragment(y yamlFragment) {
-	f.docs++
 	f.note(y.APIVersion, y.Kind)
 	if y.Unwanted {
 		f.l.b.Ignored()
@@ -461,7 +464,6 @@ func (f *fileSink) fragment(y yamlFragment) {
 }
 
 func (f *fileSink) listed(e listEnd) {
-	f.docs++
 	f.note(e.APIVersion, strings.TrimSuffix(e.Kind, "List"))
 	listed(f.l.b, f.name, e)
 }
@@ -509,18 +511,23 @@ func (f *fileSink) end(head []byte, err error) {
 		}
 		return
 	}
-	if !f.named || len(f.seen) > 0 {
-		return
-	}
-	// What the command that wrote the file put there instead of objects.
-	text := strings.TrimSpace(string(head))
-	text, _, _ = strings.Cut(text, "\n")
-	switch {
-	case text == "":
+	if f.named && len(bytes.TrimSpace(head)) == 0 {
 		f.l.b.hint(f.resource, ipam.Failed, f.name+" is empty")
-	case strings.Contains(text, "(Forbidden)"):
-		f.l.b.hint(f.resource, ipam.Forbidden, quoteLine(text))
-	case strings.HasPrefix(text, "Error") || strings.HasPrefix(text, "error") || strings.HasPrefix(text, "Unable"):
-		f.l.b.hint(f.resource, ipam.Failed, quoteLine(text))
 	}
+}
+
+// kubectlError recognises what kubectl prints instead of objects, redirected
+// into the file together with what it should have held.
+func kubectlError(head []byte) (ipam.ReadStatus, string, bool) {
+	line, _, _ := strings.Cut(strings.TrimSpace(string(head)), "\n")
+	for _, start := range []string{"Error from server", "error: ", "Unable to connect to the server"} {
+		if strings.HasPrefix(line, start) {
+			st := ipam.Failed
+			if strings.Contains(line, "(Forbidden)") {
+				st = ipam.Forbidden
+			}
+			return st, strings.TrimSpace(strings.ToValidUTF8(line, "?")), true
+		}
+	}
+	return "", "", false
 }

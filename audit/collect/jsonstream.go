@@ -421,7 +421,7 @@ func (s *jsonStream) object(listAPI, listKind string, depth int) error {
 	switch {
 	case dropped:
 		s.sink.object(o)
-	case s.keep < 0:
+	case s.keep < 0 || s.pos-s.keep > maxObject:
 		s.sink.broken(place, apiVersion, kind, errTooLarge)
 	default:
 		o.JSON = s.buf[s.keep:s.pos]

@@ -54,6 +54,8 @@ type yamlStream struct {
 	isList  bool
 	nItems  int
 	started bool
+	// broken is why a list may have lost items.
+	broken error
 }
 
 // fragmentBuffer collects the lines of one object and watches for its kind.
@@ -78,7 +80,7 @@ func (s *yamlStream) run() error {
 		}
 		if errors.Is(err, io.EOF) {
 			s.endDocument()
-			return nil
+			return s.broken
 		}
 		if err != nil {
 			return fmt.Errorf("line %d: %w", s.line+1, err)
@@ -277,16 +279,16 @@ func (s *yamlStream) endList() {
 	if err == nil {
 		err = decodeJSON(text, &around)
 	}
-	if err == nil && around.Items != nil {
-		err = errors.New("it has items twice")
+	if err == nil && (around.Items != nil || strings.ContainsAny(around.Kind, " \n")) {
+		err = errors.New("lines that belong to no key or item")
 	}
 	if err != nil || s.head.tooLarge {
-		p := s.place
-		p.Document++
 		if err == nil {
 			err = errTooLarge
 		}
-		s.sink.broken(p, s.head.apiVersion, s.head.kind, fmt.Errorf("what stands around the list's items: %w", err))
+		if s.broken == nil {
+			s.broken = fmt.Errorf("document %d: what stands around the list's items: %w", s.place.Document+1, err)
+		}
 		return
 	}
 	s.sink.listed(listEnd{APIVersion: around.APIVersion, Kind: around.Kind, Items: s.nItems})
