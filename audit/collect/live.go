@@ -213,7 +213,8 @@ func (l *Live) read(ctx context.Context, t task) outcome {
 	case o.err != nil && t.fallback != "":
 		// Enough to know the cluster by.
 		b := NewBuilder()
-		if err := l.get(ctx, t.fallback, func(o Object) { b.Add(withKind(o, t)) }); err == nil {
+		if raw, err := l.get(ctx, t.fallback); err == nil {
+			b.Add(withKind(Object{JSON: raw, Place: Place{File: t.fallback}}, t))
 			o.builder = b
 		}
 	}

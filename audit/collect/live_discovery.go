@@ -92,7 +92,7 @@ func (l *Live) probe(ctx context.Context) (*discovery, error) {
 		return d, nil
 	}
 	d.api = ipam.APIv1
-	err := l.document(ctx, "/apis/"+ipam.APIv1+"/ippools?limit=1", &struct{}{})
+	err := l.document(ctx, "/apis/"+ipam.APIv1+"/ippools", &struct{}{})
 	if apierrors.IsNotFound(err) {
 		d.api = ipam.APIv3
 	}
@@ -119,20 +119,12 @@ func (l *Live) resources(ctx context.Context, api string) (map[string]bool, erro
 }
 
 func (l *Live) document(ctx context.Context, path string, v any) error {
-	u, err := url.Parse(path)
-	if err != nil {
-		return err
-	}
-	req := l.client.Get().AbsPath(u.Path)
-	for k := range u.Query() {
-		req = req.Param(k, u.Query().Get(k))
-	}
-	raw, err := req.Do(ctx).Raw()
+	raw, err := l.get(ctx, path)
 	if err != nil {
 		return err
 	}
 	if err := decodeJSON(raw, v); err != nil {
-		return fmt.Errorf("%s answers something else than the Kubernetes API: %w", u.Path, err)
+		return fmt.Errorf("%s answers something else than the Kubernetes API: %w", path, err)
 	}
 	return nil
 }

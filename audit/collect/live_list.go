@@ -86,19 +86,14 @@ func (s *pageSink) broken(p Place, apiVersion, kind string, err error) {
 	s.b.reject(s.t.resource, &Object{APIVersion: apiVersion, Kind: kind, Place: p}, err)
 }
 
-// get reads one object or document.
-func (l *Live) get(ctx context.Context, path string, use func(Object)) error {
+// get reads one document.
+func (l *Live) get(ctx context.Context, path string) ([]byte, error) {
 	body, err := l.client.Get().AbsPath(path).Stream(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer body.Close()
-	data, err := io.ReadAll(io.LimitReader(body, maxObject))
-	if err != nil {
-		return err
-	}
-	use(Object{JSON: data, Place: Place{File: path}})
-	return nil
+	return io.ReadAll(io.LimitReader(body, maxObject))
 }
 
 func expired(err error) bool {
