@@ -84,6 +84,10 @@ func (m *comparison) run() {
 
 // meet sets the life of a finding that is there and returns its new record.
 func (m *comparison) meet(f *Finding, rec *FindingRecord) *FindingRecord {
+	// A run that is repeated is no second look.
+	if rec != nil && (rec.RunID != m.runID || rec.Runs > 1) {
+		f.Severity = checks.Worst(f.Severity, f.IfItStays)
+	}
 	is := &Previous{Severity: f.Severity, Affected: len(f.Affected)}
 	next := &FindingRecord{
 		Check: f.Check, Subject: f.Subject, Title: f.Title, Severity: is.Severity, Affected: is.Affected,

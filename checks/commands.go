@@ -118,6 +118,10 @@ func (c commands) deleteAffinity(name string) string {
 	return "kubectl delete " + c.resource(ipam.ResAffinities) + " " + quote(name)
 }
 
+// unlock lets the CNI plug-in and the collector go on (all versions since
+// v3.21, and before).
+func (c commands) unlock() string { return "calicoctl datastore migrate unlock" }
+
 // blockLimit sets maxBlocksPerHost, which Calico accepts together with strict
 // affinity only. The flag came with calicoctl v3.30
 // (calicoctl/commands/ipam/configure.go); before, the object itself is patched.

@@ -127,8 +127,11 @@ type Step struct {
 type Finding struct {
 	Check    string   `json:"check"`
 	Severity Severity `json:"severity"`
-	Evidence Evidence `json:"evidenceLevel"`
-	Subject  Subject  `json:"subject"`
+	// IfItStays is the severity from the second run in a row on, where that says
+	// more than the first look can. The runner applies it; empty means none.
+	IfItStays Severity `json:"-"`
+	Evidence  Evidence `json:"evidenceLevel"`
+	Subject   Subject  `json:"subject"`
 	// Title is one line of stable wording: no counts, no times.
 	Title string `json:"title"`
 	// Detail is the arithmetic or the reasoning, with figures.
@@ -143,6 +146,10 @@ type Finding struct {
 // Fingerprint identifies a problem for its whole life: check, cluster id and
 // subject only, never counts, times or text. 20 hex digits.
 func Fingerprint(check, clusterID string, s Subject) string {
+	if s.Kind == KindCluster {
+		// The id says which cluster it is, whatever it is called today.
+		s.Name = ""
+	}
 	return shortHash("finding/v1", check, clusterID, s.Kind, s.Namespace, s.Name)
 }
 
