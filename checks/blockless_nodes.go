@@ -112,12 +112,12 @@ func blocklessFinding(in *Input, n *ipam.Node, families, figures []string, pools
 
 // blocklessSteps gives the node a block: capacity first; nothing else helps.
 func blocklessSteps(c commands, p *ipam.Pool, node string, surplus []string) []Step {
-	steps := []Step{{
+	capacity := capacitySteps(c, p, surplus)
+	steps := append([]Step{capacity[0], {
 		Title:    "Keep new pods off the node until a block is free",
 		Commands: []string{"kubectl cordon " + quote(node)},
 		Risk:     Disruptive, Verify: "kubectl get node " + quote(node) + "   # SchedulingDisabled",
-	}}
-	steps = append(steps, capacitySteps(c, p, surplus)...)
+	}}, capacity[1:]...)
 	return append(steps, Step{
 		Title:    "Let pods onto the node again: the first one claims a block",
 		Commands: []string{"kubectl uncordon " + quote(node)},

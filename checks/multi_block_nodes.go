@@ -221,7 +221,11 @@ func multiBlockSteps(c commands, node string, blocks []surplusBlock) []Step {
 			busy = append(busy, b)
 		}
 	}
-	var steps []Step
+	steps := []Step{{
+		Title:    "See what the node's blocks hold, and who borrows from them",
+		Commands: []string{c.showBlocks(), c.showBorrowed()},
+		Risk:     Safe, Verify: "The figures are still those of the finding.",
+	}}
 	if len(busy) > 0 {
 		steps = append(steps, emptyingSteps(c, node, busy)...)
 	}
