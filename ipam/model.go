@@ -363,6 +363,9 @@ type Pod struct {
 	// (ContainerCreating, CrashLoopBackOff…), Message its text.
 	Waiting, Message string
 	Restarts         int
+	// Ended is when the last container of a finished pod ended, or for when the
+	// deletion of the pod was asked; zero where neither is known.
+	Ended time.Time
 	// Started is status.startTime.
 	Started time.Time
 }

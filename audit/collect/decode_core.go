@@ -108,11 +108,14 @@ func (b *Builder) node(o *Object) error {
 }
 
 func internMap(m map[string]string) map[string]string {
-	for k, v := range m {
-		delete(m, k)
-		m[intern(k)] = intern(v)
+	if m == nil {
+		return nil
 	}
-	return m
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[intern(k)] = intern(v)
+	}
+	return out
 }
 
 type podObject struct {
@@ -169,6 +172,9 @@ type containerStatus struct {
 			Reason  string `json:"reason,omitzero"`
 			Message string `json:"message,omitzero"`
 		} `json:"waiting,omitzero"`
+		Terminated *struct {
+			FinishedAt stamp `json:"finishedAt,omitzero"`
+		} `json:"terminated,omitzero"`
 	} `json:"state,omitzero"`
 	LastState struct {
 		Terminated *struct {
@@ -207,7 +213,7 @@ func (b *Builder) pod(o *Object) error {
 	p := ipam.Pod{
 		Namespace: intern(m.Namespace), Name: m.Name, UID: m.UID, NodeName: intern(w.Spec.NodeName), HostNetwork: w.Spec.HostNetwork,
 		Phase: intern(w.Status.Phase), Reason: intern(w.Status.Reason), Deleting: !m.DeletionTimestamp.IsZero(),
-		Created: m.CreationTimestamp.Time, Started: w.Status.StartTime.Time,
+		Created: m.CreationTimestamp.Time, Started: w.Status.StartTime.Time, Ended: m.DeletionTimestamp.Time,
 		Released:     ann.PodIP != nil && *ann.PodIP == "",
 		CalicoCNI:    ann.PodIP != nil || ann.PodIPs != nil || ann.ContainerID != "",
 		RequestedIPs: parseAddrs(stringList(ann.IPAddrs)...),
@@ -231,6 +237,9 @@ func (b *Builder) pod(o *Object) error {
 	}
 	for _, c := range slices.Concat(w.Status.InitContainerStatuses, w.Status.ContainerStatuses) {
 		p.Restarts += c.RestartCount
+		if t := c.State.Terminated; t != nil {
+			p.Ended = later(p.Ended, t.FinishedAt.Time)
+		}
 		if c.State.Waiting == nil || p.Waiting != "" {
 			continue
 		}
