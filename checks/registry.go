@@ -12,12 +12,20 @@ func All() []Check {
 		borrowedIPs(),
 		clusterAccess(),
 		datastoreLocked(),
+		duplicateIPs(),
+		handleLeaks(),
 		ipamData(),
 		ipamGC(),
+		leakedIPs(),
+		misbookedIPs(),
 		multiBlockNodes(),
 		nodeBlockLimit(),
 		nodeCapacity(),
+		orphanAffinities(),
 		poolUtilisation(),
+		stuckPods(),
+		tunnelIPs(),
+		unallocatedPodIPs(),
 	}
 	slices.SortFunc(all, func(a, b Check) int {
 		if a.ID < b.ID {

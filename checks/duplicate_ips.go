@@ -1,0 +1,205 @@
+package checks
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ipamaudit/ipam"
+)
+
+// duplicateIPs finds addresses that two parties use at once.
+func duplicateIPs() Check {
+	return Check{
+		ID:          "duplicate-ips",
+		Title:       "Addresses that two running pods, or a pod and a tunnel, use at once",
+		SubjectKind: KindIP,
+		What:        "One address on two running pods, or on a running pod and on the tunnel device of a node.",
+		Why:         "Packets reach one of the two at random, or only one at all: time-outs, wrong answers and failing probes that no log explains.",
+		How: "Only pods that run, are not being deleted and use the pod network are compared, on nodes that exist, and only addresses inside an IP pool. " +
+			"Finished pods keep their address in status and do not count; nor do two pods of one virtual machine in migration. " +
+			"What status says counts; the annotation only for a family that status lacks.",
+		SeverityNote: "Always critical.",
+		Needs:        []ipam.Resource{ipam.ResPods, ipam.ResPools},
+		Uses:         []ipam.Resource{ipam.ResNodes, ipam.ResBlocks, ipam.ResDaemonSets, ipam.ResClusterInfo},
+		Example: func() []Step {
+			ip := netip.MustParseAddr("10.0.0.7")
+			return duplicateSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, ip, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}, {Namespace: "NAMESPACE", Name: "OTHER-POD", OwnerKind: "ReplicaSet"}}, nil)
+		},
+		References: []string{
+			"https://github.com/projectcalico/calico/issues/13858", "https://github.com/projectcalico/calico/issues/3589",
+			"https://github.com/projectcalico/calicoctl/issues/1295", "https://github.com/projectcalico/libcalico-go/issues/1377",
+			"https://github.com/projectcalico/libcalico-go/issues/1040",
+		},
+		Run: runDuplicateIPs,
+	}
+}
+
+func runDuplicateIPs(in *Input) Result {
+	var res Result
+	if !in.Coverage.Read(ipam.ResNodes) {
+		res.Unseen = append(res.Unseen, string(ipam.ResNodes)+" (tunnel addresses)")
+	}
+	users := map[netip.Addr][]*ipam.Pod{}
+	for i := range in.Pods {
+		p := &in.Pods[i]
+		if !runsHere(in, p) {
+			continue
+		}
+		for _, ip := range usedIPs(p) {
+			if poolOf(in, ip) != nil && !slices.ContainsFunc(users[ip], func(q *ipam.Pod) bool { return sameMachine(p, q) }) {
+				users[ip] = append(users[ip], p)
+			}
+		}
+	}
+	ips := make([]netip.Addr, 0, len(users))
+	for ip := range users {
+		ips = append(ips, ip)
+	}
+	slices.SortFunc(ips, netip.Addr.Compare)
+	c := commandsFor(in.Snapshot)
+	for _, ip := range ips {
+		if tunnels := in.TunnelsAt(ip); len(users[ip]) > 1 || len(tunnels) > 0 {
+			res.Findings = append(res.Findings, duplicateFinding(in, c, ip, users[ip], tunnels))
+		}
+	}
+	return res
+}
+
+// sameMachine reports whether both pods run one virtual machine: during a live
+// migration they share its address (projectcalico/calico#11865).
+func sameMachine(p, q *ipam.Pod) bool {
+	return p.VMI != "" && p.VMI == q.VMI && p.Namespace == q.Namespace
+}
+
+func duplicateFinding(in *Input, c commands, ip netip.Addr, pods []*ipam.Pod, tunnels []ipam.TunnelHolder) Finding {
+	f := Finding{
+		Severity: Critical,
+		Subject:  Subject{Kind: KindIP, Name: ip.String()},
+		Title:    "Address " + ip.String() + " is in use twice",
+	}
+	var who []string
+	for _, p := range pods {
+		note := podNote(p)
+		if p.Waiting != "" {
+			note += ", " + p.Waiting
+		}
+		if recordedFor(in, ip, p) {
+			note += ", booked for it"
+		}
+		who = append(who, "pod "+podNote(p))
+		f.Affected = append(f.Affected, Affected{Kind: KindIP, Name: ip.String(), Note: note})
+	}
+	for _, t := range tunnels {
+		who = append(who, "the "+t.Tunnel.Kind+" tunnel of node "+t.Node.Name)
+		f.Affected = append(f.Affected, Affected{Kind: KindIP, Name: ip.String(), Note: t.Tunnel.Kind + " tunnel of node " + t.Node.Name})
+	}
+	detail := []string{fmt.Sprintf("%d use it at once: %s", len(who), strings.Join(who, ", "))}
+	switch booked := bookings(in, ip); {
+	case !in.Coverage.Read(ipam.ResBlocks):
+		detail = append(detail, "Blocks were not read: whom IPAM has booked it for is not known")
+	case len(booked) == 0:
+		detail = append(detail, "IPAM has not booked it at all and may give it out once more")
+	case len(booked) == 1:
+		detail = append(detail, "IPAM has booked it for "+booked[0])
+	default:
+		detail = append(detail, fmt.Sprintf("IPAM has booked it %d times, in blocks that overlap: %s", len(booked), strings.Join(booked, "; ")))
+	}
+	f.Detail = strings.Join(detail, ". ") + "."
+	f.Remediation = duplicateSteps(c, in, ip, pods, tunnels)
+	return f
+}
+
+// recordedFor reports whether some block books the address for the pod.
+func recordedFor(in *Input, ip netip.Addr, p *ipam.Pod) bool {
+	for a := range allocationsAt(in, ip) {
+		if a.Attr.Namespace == p.Namespace && a.Attr.Pod == p.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// bookings says for whom every block that contains the address books it.
+func bookings(in *Input, ip netip.Addr) []string {
+	var out []string
+	for a := range allocationsAt(in, ip) {
+		who := "pod " + a.Attr.Namespace + "/" + a.Attr.Pod
+		switch {
+		case a.Attr.Tunnel():
+			who = "the tunnel of node " + or(in.KubernetesName(a.Attr.Node), "unknown")
+		case a.Attr.CoolingDown():
+			who = "nobody (released and cooling down)"
+		case a.Attr.Pod == "":
+			who = or(a.Attr.Handle, "nobody in particular")
+		}
+		out = append(out, who+" (block "+a.Block.CIDR.String()+")")
+	}
+	return out
+}
+
+// allocationsAt yields the booking of ip in every block that contains it:
+// more than one where blocks overlap.
+func allocationsAt(in *Input, ip netip.Addr) func(yield func(ipam.Allocation) bool) {
+	return func(yield func(ipam.Allocation) bool) {
+		for i := range in.Blocks {
+			if !in.Blocks[i].CIDR.Contains(ip) {
+				continue
+			}
+			for a := range in.Blocks[i].Allocations() {
+				if a.IP == ip && !yield(a) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// duplicateSteps: the party that IPAM has not booked the address for gives
+// way. Deleting the other one first would free an address that is in use.
+func duplicateSteps(c commands, in *Input, ip netip.Addr, pods []*ipam.Pod, tunnels []ipam.TunnelHolder) []Step {
+	look := Step{
+		Title:    "See who has the address and for whom IPAM has booked it",
+		Commands: []string{"kubectl get pods -A -o wide --field-selector status.podIP=" + ip.String(), "calicoctl ipam show --ip=" + ip.String()},
+		Risk:     Safe, Verify: "The booking names one of them.",
+	}
+	steps := []Step{look}
+	var booked, others []*ipam.Pod
+	for _, p := range pods {
+		if recordedFor(in, ip, p) {
+			booked = append(booked, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	tunnelBooked := false
+	for a := range allocationsAt(in, ip) {
+		tunnelBooked = tunnelBooked || a.Attr.Tunnel()
+	}
+	if len(tunnels) > 0 && !tunnelBooked {
+		var cmds []string
+		for _, t := range tunnels {
+			cmds = append(cmds, c.restartAgent(calicoNamespace(in), t.Node.Name))
+		}
+		steps = append(steps, Step{
+			Title:    "Restart calico-node there: it takes another tunnel address, since this one is not booked for it. Before the pod: deleting that first would free an address in use",
+			Commands: cmds, Risk: Disruptive,
+			Verify: "kubectl get node " + quote(tunnels[0].Node.Name) + " -o yaml | grep -i tunnel   # another address",
+		})
+	}
+	if len(booked) > 1 || len(booked) == 1 && len(others) == 0 && tunnelBooked {
+		// Booked twice: all but one give way.
+		others = append(others, booked[min(1, len(booked)-1):]...)
+	}
+	if len(others) == 0 && !(len(tunnels) > 0 && !tunnelBooked) {
+		others = pods[min(1, len(pods)):]
+	}
+	if del, bare, fixed := recreate(c, others, commandLimit); len(del)+len(bare)+len(fixed) > 0 {
+		steps = append(steps, Step{
+			Title: "Recreate the pod that the address is not booked for: it comes back with one of its own" + leftOver(bare, fixed),
+			Risk:  Disruptive, Commands: del, Verify: "kubectl get pods -A -o wide --field-selector status.podIP=" + ip.String() + "   # one pod at most",
+		})
+	}
+	return steps
+}

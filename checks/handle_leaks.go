@@ -1,0 +1,218 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"ipamaudit/ipam"
+)
+
+// handleLeaks compares handles with what blocks say.
+func handleLeaks() Check {
+	return Check{
+		ID:          "handle-leaks",
+		Title:       "Handles without addresses, and addresses whose handle is missing",
+		SubjectKind: KindCluster,
+		What: "An IPAMHandle is the index from a container (or tunnel, or Service) to its addresses. A handle that no block mentions is left over. " +
+			"An allocation that names a handle which does not exist is worse: it can only be released by its address.",
+		Why: "Handles left over bloat the datastore and slow every list; nothing collects them. For an allocation without its handle Calico believes the address to be released already, so it stays booked for ever once its pod is gone.",
+		How: "Handle IDs of all allocations against the IDs of all handle objects, without regard to case (objects have lower-case names). The handle of Windows' reserved addresses has no object by design. " +
+			"Handles and allocations younger than `grace` are left out: they are made one after the other, and read one after the other.",
+		SeverityNote: "Medium with an allocation whose handle is missing, or when more handles are left over than `mediumHandles` and than twice the pods; low otherwise.",
+		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResHandles},
+		Uses:         []ipam.Resource{ipam.ResPods, ipam.ResClusterInfo},
+		TicketAfter:  2,
+		Params: []Param{
+			{Name: "grace", Type: "duration", Default: "20m", Doc: "age below which a handle or allocation is not judged"},
+			{Name: "mediumHandles", Type: "integer", Default: 1000, Min: ptr(0.0), Max: ptr(1e9), Doc: "handles left over from which it is medium (and more than twice the pods)"},
+		},
+		Example: func() []Step {
+			return handleSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, []*ipam.Handle{{Name: "k8s-pod-network.c0ffee", ID: "k8s-pod-network.c0ffee"}}, nil, "")
+		},
+		References: []string{
+			"https://github.com/projectcalico/calico/issues/8548", "https://github.com/projectcalico/calico/issues/10759",
+			"https://github.com/projectcalico/calico/issues/6988", "calicoctl/calicoctl/commands/ipam/check.go (handles)",
+		},
+		Run: runHandleLeaks,
+	}
+}
+
+// handleKey makes handle IDs comparable: Calico cuts old ones at the first CR
+// (sanitizeHandle) and lower-cases object names.
+func handleKey(id string) string {
+	id, _, _ = strings.Cut(id, "\r")
+	return strings.ToLower(id)
+}
+
+func runHandleLeaks(in *Input) Result {
+	var res Result
+	grace := in.Params.Duration("grace")
+	young := func(t time.Time) bool { return !t.IsZero() && in.Now.Sub(t) < grace }
+	have := map[string]bool{}
+	for i := range in.Handles {
+		have[handleKey(in.Handles[i].ID)] = true
+		have[handleKey(in.Handles[i].Name)] = true
+	}
+	for name := range unreadable(in, "IPAMHandle") {
+		have[handleKey(name)] = true
+	}
+	used := map[string]bool{}
+	var missing []ipam.Allocation
+	for i := range in.Blocks {
+		for a := range in.Blocks[i].Allocations() {
+			if a.Attr.Handle == "" || a.Attr.WindowsReserved() {
+				continue
+			}
+			used[handleKey(a.Attr.Handle)] = true
+			if !have[handleKey(a.Attr.Handle)] && !young(a.Attr.Timestamp) {
+				missing = append(missing, a)
+			}
+		}
+	}
+	var leaked []*ipam.Handle
+	if n := unreadableBlocks(in); n > 0 {
+		res.Unseen = append(res.Unseen, plain(n, "block that could not be used: its handles may", "blocks that could not be used: their handles may")+" look left over")
+	} else {
+		for i := range in.Handles {
+			h := &in.Handles[i]
+			if !used[handleKey(h.ID)] && !used[handleKey(h.Name)] && !young(h.Created) {
+				leaked = append(leaked, h)
+			}
+		}
+	}
+	if len(leaked)+len(missing) == 0 {
+		return res
+	}
+	f := Finding{
+		Severity: Low,
+		Subject:  Subject{Kind: KindCluster, Name: in.Cluster.Name},
+		Title:    "Handles and addresses in IPAM do not match",
+	}
+	detail := []string{fmt.Sprintf("%s for %s", plain(len(in.Handles), "handle", "handles"), plain(len(used), "handle ID in blocks", "handle IDs in blocks"))}
+	if len(missing) > 0 {
+		f.Severity = Medium
+		detail = append(detail, plain(len(missing), "allocation names a handle that does", "allocations name a handle that does")+" not exist: Calico will never free them by itself")
+	}
+	if len(leaked) > 0 {
+		line := plain(len(leaked), "handle has", "handles have") + " no address any more"
+		if oldest := oldestHandle(leaked); !oldest.IsZero() {
+			line += ", the oldest " + bookedSince(oldest)
+		}
+		detail = append(detail, line)
+	}
+	pods := 0
+	for i := range in.Pods {
+		if in.Pods[i].Live() {
+			pods++
+		}
+	}
+	if len(leaked) > max(in.Params.Int("mediumHandles"), 2*pods) {
+		f.Severity = Medium
+		line := fmt.Sprintf("That is more than %d", in.Params.Int("mediumHandles"))
+		if in.Coverage.Read(ipam.ResPods) {
+			line += fmt.Sprintf(" and more than twice the %s", plain(pods, "pod", "pods"))
+		}
+		detail = append(detail, line)
+	}
+	f.Detail = strings.Join(detail, ". ") + "."
+	for _, a := range missing {
+		who := a.Attr.Namespace + "/" + a.Attr.Pod
+		if a.Attr.Pod == "" {
+			who = cmp.Or(a.Attr.Type, "no pod recorded")
+		}
+		f.Affected = append(f.Affected, Affected{Kind: KindIP, Name: a.IP.String(), Note: who + " on " + cmp.Or(a.Attr.Node, "unknown") + ", handle " + a.Attr.Handle + " does not exist"})
+	}
+	for _, h := range leaked {
+		f.Affected = append(f.Affected, Affected{Kind: "IPAMHandle", Name: h.ID, Note: strings.TrimSpace("no address " + bookedSince(h.Created))})
+	}
+	f.Remediation = handleSteps(commandsFor(in.Snapshot), in, leaked, missing, releaseRisk(in))
+	res.Findings = []Finding{f}
+	return res
+}
+
+func oldestHandle(list []*ipam.Handle) time.Time {
+	var oldest time.Time
+	for _, h := range list {
+		if !h.Created.IsZero() && (oldest.IsZero() || h.Created.Before(oldest)) {
+			oldest = h.Created
+		}
+	}
+	return oldest
+}
+
+// handleSteps removes handles left over: through calicoctl's report where that
+// works (it lists them since v3.24), else one by one.
+func handleSteps(c commands, in *Input, leaked []*ipam.Handle, missing []ipam.Allocation, risk string) []Step {
+	steps := []Step{{
+		Title:    "See what calicoctl says of handles",
+		Commands: []string{"calicoctl ipam check | grep -i handle"},
+		Risk:     Safe, Verify: "Its counts are about the same.",
+	}}
+	if len(leaked) > 0 && risk == "" && !c.version.Before(3, 24) {
+		steps = append(steps, Step{
+			Title: "Let calicoctl delete what its own reports list (handles, and leaked addresses with them). While the datastore is locked no pod can start; unlock it in any case. " +
+				"calicoctl has to be of the cluster's own version",
+			Commands: c.releaseFromReport(),
+			Risk:     Destructive, Verify: "calicoctl ipam check | grep -i handle   # 0 handles with no matching IPs",
+		})
+	}
+	if len(leaked) > 0 {
+		s := Step{
+			Title: "Where that does not work delete them one by one: older releases of calicoctl fail with “operation Delete is not supported on IPAMHandleKey”, and then this works. The ID of a container never comes back",
+			Risk:  Destructive, Verify: "kubectl get " + c.resource(ipam.ResHandles) + " --no-headers | wc -l   # about as many as allocations",
+		}
+		// The handle of a tunnel or virtual machine is used again: those only through calicoctl.
+		var plainOnes []*ipam.Handle
+		for _, h := range leaked {
+			if !reusedHandle(h.ID) {
+				plainOnes = append(plainOnes, h)
+			}
+		}
+		for _, h := range plainOnes[:min(len(plainOnes), commandLimit)] {
+			s.Commands = append(s.Commands, c.deleteHandle(h.Name))
+		}
+		if len(plainOnes) > commandLimit {
+			s.Commands = append(s.Commands, fmt.Sprintf("# … and %d more, see the list of affected handles", len(plainOnes)-commandLimit))
+		}
+		if len(plainOnes) > 0 {
+			steps = append(steps, s)
+		}
+	}
+	if len(missing) > 0 {
+		var unused []netip.Addr
+		for _, a := range missing {
+			if in.Holder(a).Kind.Leaked() {
+				unused = append(unused, a.IP)
+			}
+		}
+		s := Step{
+			Title:    "Those without a handle that are in use stay until their pods are gone; then release them one by one",
+			Commands: []string{"ipamaudit run --check handle-leaks"},
+			Risk:     Safe, Verify: "The finding lists them with their pods.",
+		}
+		if len(unused) > 0 {
+			s = releaseEach(c, "Release the addresses that have no handle and no user, one by one: nothing else frees them. Those of running pods wait until the pod is gone", unused)
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// reusedHandle reports whether the handle's ID comes back: tunnels' and
+// Services' are made from names; only those of containers are unique.
+func reusedHandle(id string) bool {
+	at := ipam.Attribute{Handle: id}
+	if at.Tunnel() || at.LoadBalancer() {
+		return true
+	}
+	_, container, ok := strings.Cut(id, ".")
+	return !ok || strings.Trim(container, "0123456789abcdef") != ""
+}
+
+// deleteHandle deletes one IPAMHandle.
+func (c commands) deleteHandle(name string) string {
+	return "kubectl delete " + c.resource(ipam.ResHandles) + " " + quote(name)
+}

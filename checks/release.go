@@ -1,0 +1,161 @@
+package checks
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ipamaudit/ipam"
+)
+
+// releaseRisk names what `calicoctl ipam check` would call leaked though it is
+// in use or kept on purpose, so that `ipam release --from-report` would free
+// it; empty when there is nothing of the kind
+// (calicoctl/calicoctl/commands/ipam/check.go: in use is what pods' status, the
+// IPv4 tunnel annotations and Services' ingress name).
+func releaseRisk(in *Input) string {
+	var sixes, siblings, machines, byHand int
+	for i := range in.Blocks {
+		for a := range in.Blocks[i].Allocations() {
+			switch h := in.Holder(a); h.Kind {
+			case ipam.HeldByTunnel:
+				if !a.IP.Is4() {
+					sixes++
+				}
+			case ipam.HeldBySibling:
+				siblings++
+			case ipam.HeldByPod, ipam.HeldByOtherPod:
+				if len(h.Pod.StatusIPs) > 0 && !slices.Contains(h.Pod.StatusIPs, a.IP) {
+					siblings++
+				}
+			case ipam.HeldByVM:
+				machines++
+			case ipam.HeldUnowned:
+				byHand++
+			}
+		}
+	}
+	var what []string
+	for _, k := range []struct {
+		n         int
+		one, many string
+	}{
+		{sixes, "IPv6 tunnel address", "IPv6 tunnel addresses"},
+		{siblings, "address of a running pod that its status does not list", "addresses of running pods that their status does not list"},
+		{machines, "address kept for a virtual machine", "addresses kept for virtual machines"},
+		{byHand, "address booked by hand", "addresses booked by hand"},
+	} {
+		if k.n > 0 {
+			what = append(what, plain(k.n, k.one, k.many))
+		}
+	}
+	return strings.Join(what, ", ")
+}
+
+// releaseSteps gives leaked addresses back by hand. Where calicoctl's own
+// report is to be trusted it decides what is released, with the datastore
+// locked; else each address is looked at and released by itself.
+func releaseSteps(c commands, risk string, ips []netip.Addr) []Step {
+	if risk == "" && !c.version.Before(3, 18) {
+		return []Step{{
+			Title: "Only if it stays: let calicoctl find what is leaked and release that and no more. While the datastore is locked no pod can start; unlock it in any case. " +
+				"calicoctl has to be of the cluster's own version",
+			Commands: c.releaseFromReport(),
+			Risk:     Destructive, Verify: "calicoctl ipam check --show-problem-ips   # lists none of them",
+		}}
+	}
+	why := "Only if it stays: make sure that nothing uses the addresses, then release them one by one"
+	if risk != "" {
+		why += ". Not from calicoctl's report: it would also release " + risk
+	}
+	return []Step{releaseEach(c, why, ips)}
+}
+
+// releaseEach looks for users of the addresses and releases them one by one.
+func releaseEach(c commands, title string, ips []netip.Addr) Step {
+	some := ips[:min(len(ips), commandLimit)]
+	s := Step{Title: title, Risk: Destructive, Commands: c.usersOf(some), Verify: "calicoctl ipam show --ip=ADDRESS   # not assigned"}
+	for _, ip := range some {
+		s.Commands = append(s.Commands, c.releaseIP(ip))
+	}
+	if len(ips) > len(some) {
+		s.Commands = append(s.Commands, "# … and "+plain(len(ips)-len(some), "more address", "more addresses")+", see the list of affected addresses")
+	}
+	if len(some) > 0 {
+		s.Verify = "calicoctl ipam show --ip=" + some[0].String() + "   # not assigned"
+	}
+	return s
+}
+
+// collectorStep asks why kube-controllers has not cleaned up by itself.
+func collectorStep(c commands, in *Input, what string) Step {
+	ns, found := "kube-system", false
+	for _, w := range in.Workloads {
+		if w.Kind == "Deployment" && strings.Contains(w.Name, "kube-controllers") {
+			ns, found = w.Namespace, true
+		}
+	}
+	get := "kubectl -n " + quote(ns) + " get deployment calico-kube-controllers"
+	switch {
+	case !in.Info.Ready:
+		return Step{
+			Title:    "The datastore is locked, and nothing is collected meanwhile: find out who locked it, and unlock it if nobody works on it any more",
+			Commands: []string{"kubectl get " + c.resource(ipam.ResClusterInfo) + " default -o yaml", "calicoctl datastore migrate unlock"},
+			Risk:     Disruptive, Verify: "kubectl get " + c.resource(ipam.ResClusterInfo) + " default -o jsonpath='{.spec.datastoreReady}'   # true",
+		}
+	case in.Coverage.Read(ipam.ResDeployments) && !found:
+		return Step{
+			Title:    "calico-kube-controllers is not deployed, so nothing collects " + what + ": deploy it from the manifest of the cluster's Calico version",
+			Commands: []string{"kubectl get deployments -A -l k8s-app=calico-kube-controllers"},
+			Risk:     Safe, Verify: get + "   # 1/1; " + what + " go within 30 minutes",
+		}
+	}
+	return Step{
+		Title:    "calico-kube-controllers collects " + what + " by itself within about 20 minutes: see whether it runs and why it does not, and restart it if it has stalled",
+		Commands: []string{get, "kubectl -n " + quote(ns) + " logs deployment/calico-kube-controllers --since=2h | grep -iE 'leak|garbage|cleanup|locked' | tail -50", "kubectl -n " + quote(ns) + " rollout restart deployment calico-kube-controllers"},
+		Risk:     Disruptive, Verify: "ipamaudit run   # 30 minutes later: they are gone",
+	}
+}
+
+// usersOf searches running pods and nodes for the addresses.
+func (c commands) usersOf(ips []netip.Addr) []string {
+	if len(ips) == 0 {
+		return nil
+	}
+	var patterns strings.Builder
+	for _, ip := range ips {
+		patterns.WriteString(" -e " + quote(ip.String()))
+	}
+	return []string{
+		`kubectl get pods -A --field-selector=status.phase!=Succeeded,status.phase!=Failed -o custom-columns='NAMESPACE:.metadata.namespace,POD:.metadata.name,STATUS:.status.podIPs[*].ip,CALICO:.metadata.annotations.cni\.projectcalico\.org/podIPs' | grep -wF` + patterns.String() + "   # must print nothing",
+		"kubectl get nodes -o yaml | grep -wF" + patterns.String() + "   # must print nothing",
+	}
+}
+
+// releaseIP frees one address without any check of use
+// (calicoctl ipam release --ip, in all versions with calicoctl ipam).
+func (c commands) releaseIP(ip netip.Addr) string {
+	return "calicoctl ipam release --ip=" + ip.String()
+}
+
+// releaseFromReport locks, lists, releases what is listed, and unlocks.
+// --from-report is there since v3.18, more than one since v3.21 at the latest:
+// then only what is leaked in all of them is released. One report has to be
+// newer than the lock.
+func (c commands) releaseFromReport() []string {
+	if c.version.Before(3, 21) {
+		return []string{
+			"calicoctl datastore migrate lock",
+			"calicoctl ipam check --show-problem-ips -o leaks.json   # read it: is any of them in use?",
+			"calicoctl ipam release --from-report=leaks.json",
+			"calicoctl datastore migrate unlock",
+		}
+	}
+	return []string{
+		"calicoctl ipam check --show-problem-ips -o leaks-before.json   # an hour before the rest: only what both reports list is released",
+		"calicoctl datastore migrate lock",
+		"calicoctl ipam check --show-problem-ips -o leaks-locked.json",
+		"calicoctl ipam release --from-report=leaks-before.json --from-report=leaks-locked.json",
+		"calicoctl datastore migrate unlock",
+	}
+}
