@@ -53,7 +53,7 @@ func (t *tickets) observe(ctx context.Context) (Remote, error) {
 	remote := Remote{Missing: map[string]bool{}, Refused: map[string]string{}}
 	var usable []string
 	for _, project := range t.projects() {
-		err := t.tracker.Preflight(ctx, project)
+		err := t.tracker.Preflight(ctx, project, t.policy.IssueType)
 		switch {
 		case err == nil:
 			usable = append(usable, project)
@@ -193,6 +193,7 @@ func (t *tickets) one(ctx context.Context, a Action) error {
 		return t.create(ctx, a)
 	case Update, Comment, Reopen, CommentResolved, Close:
 		return t.change(ctx, a)
+	case None, Skip:
 	}
 	return nil
 }
@@ -368,6 +369,7 @@ func (t *tickets) edit(a Action) (Edit, bool) {
 		e.Description, ok = MarkGone(a.Issue.Description, t.runID, RefResolved)
 	case Close:
 		e.Description, ok = MarkGone(a.Issue.Description, t.runID, RefClosed)
+	default: // a comment is all
 	}
 	return e, ok
 }

@@ -84,6 +84,7 @@ func writeAction(b *strings.Builder, a Action) {
 			strings.Join(a.Ticket.Labels, " "), indent(a.Ticket.Description("")))
 	case Update, Reopen:
 		b.WriteString("    Description, the tool's part:\n" + indent(a.Ticket.Section(maxSection)))
+	default: // the comment, or the reason, says it
 	}
 }
 

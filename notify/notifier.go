@@ -127,6 +127,8 @@ func Run(ctx context.Context, r *audit.Report, st *audit.State, store audit.Stor
 	}
 	if c.Tracker != nil {
 		keepTickets(ctx, t)
+	} else {
+		t.remember()
 	}
 	if c.Messenger != nil && !out.stopped {
 		sendDigests(ctx, r, m, o)
@@ -146,16 +148,20 @@ func keepTickets(ctx context.Context, t *tickets) {
 		err = fmt.Errorf("no ticket was touched: %w", err)
 		t.out.fail(err)
 		t.log.ErrorContext(ctx, "tickets failed", "jira", t.tracker.String(), "error", err)
-		// The links of yesterday's tickets still hold.
-		for _, p := range t.problems {
-			if ts := t.state.Tickets[p.Fingerprint]; ts != nil {
-				t.out.ticket(Action{Kind: None, Problem: p}, ts, nil)
-			}
-		}
+		t.remember()
 		return
 	}
 	t.out.Notices = append(t.out.Notices, plan.Notices...)
 	t.apply(ctx, plan)
+}
+
+// remember notes the tickets of earlier runs, whose links still hold.
+func (t *tickets) remember() {
+	for _, p := range t.problems {
+		if ts := t.state.Tickets[p.Fingerprint]; ts != nil {
+			t.out.ticket(Action{Kind: None, Problem: p}, ts, nil)
+		}
+	}
 }
 
 func sendDigests(ctx context.Context, r *audit.Report, m *messages, o Options) {

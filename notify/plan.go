@@ -209,6 +209,7 @@ func (pl *planner) open(a Action, ts *audit.TicketState, told Told) Action {
 		a.say("escalated", fmt.Sprintf("*Worse:* %s is now *%s*, it was %s.", p.Check, p.Seen.Severity, told.Severity))
 	case Back:
 		a.say("back", "*It is back:* the audit finds it again.")
+	default: // nothing that mails people
 	}
 	_, ours := ReplaceSection(a.Issue.Description, a.Ticket)
 	switch {
@@ -216,8 +217,7 @@ func (pl *planner) open(a Action, ts *audit.TicketState, told Told) Action {
 		// The description is people's now. They get the content once, as a comment.
 		a.Kind, a.Why = Comment, "the description no longer has the tool's part, or no room for it"
 		a.say("content", a.Ticket.Body(maxSection/2), p.Seen.Hash)
-	case !ours:
-	case a.Reason.Speaks():
+	case ours && a.Reason.Speaks():
 		a.Kind = Update
 	case missingLabels(a.Ticket, a.Issue) != nil:
 		a.Kind, a.Why = Update, "labels were removed that the ticket is found by"

@@ -57,9 +57,9 @@ type Edit struct {
 
 // Tracker is all that the notifier needs of Jira; notify/jira implements it.
 type Tracker interface {
-	// Preflight proves that tickets can be found, created and edited in the
-	// project, before the first write. The error says what is missing.
-	Preflight(ctx context.Context, project string) error
+	// Preflight proves that tickets of the type can be found, created and edited
+	// in the project, before the first write. The error says what is missing.
+	Preflight(ctx context.Context, project, issueType string) error
 	// Search returns the tool's issues in the projects that are open or were
 	// touched within recent. It is eventually consistent, except for the issues
 	// whose ids are given (as far as the tracker can do that).

@@ -195,7 +195,7 @@ func TestLostAnswerOfCreate(t *testing.T) {
 	for _, kind := range []wire.Kind{wire.CommitThenServerError, wire.CommitThenHang, wire.CommitThenReset} {
 		for _, lag := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprintf("%s, search %s late", kind, lag), func(t *testing.T) {
-				w := newWorld(t, fakejira.Config{SearchLag: lag}, fakeslack.Config{})
+				w := newWorldThatWaits(t, fakejira.Config{SearchLag: lag}, fakeslack.Config{}, hangLimit(kind))
 				w.jira.Inject(wire.Fault{Method: "POST", Path: "rest/api/2/issue", Times: 1, Kind: kind})
 				_, err := w.try(sick("prod-1", checks.High, "node-a"))
 				if (err != nil) != (lag > 0) {
@@ -221,6 +221,41 @@ func TestLostAnswerOfCreate(t *testing.T) {
 	}
 }
 
+// hangLimit is short where a request hangs, and long where a busy machine may be slow.
+func hangLimit(kind wire.Kind) time.Duration {
+	if kind == wire.CommitThenHang {
+		return time.Second
+	}
+	return 30 * time.Second
+}
+
+// TestStaleSearch: what people did a moment ago is not in the search yet.
+func TestStaleSearch(t *testing.T) {
+	for _, flavour := range []fakejira.Flavour{fakejira.Cloud, fakejira.DataCenter} {
+		t.Run(string(flavour), func(t *testing.T) {
+			staleSearch(t, newWorld(t, fakejira.Config{Flavour: flavour, SearchLag: time.Hour}, fakeslack.Config{}))
+		})
+	}
+}
+
+func staleSearch(t *testing.T, w *world) {
+	w.run(sick("prod-1", checks.High, "node-a"))
+	key := w.only().Key
+	w.nextNight()
+	must(t, w.jira.EditDescription(key, "Mine.\n"+w.only().Description))
+	w.run(sick("prod-1", checks.High, "node-a", "node-b"))
+	if d := w.only().Description; !strings.HasPrefix(d, "Mine.\n") || !strings.Contains(d, "node-b") {
+		t.Errorf("description %s", d)
+	}
+	w.nextNight()
+	must(t, w.jira.CloseAs(key, "Won't Fix"))
+	before := len(w.only().ChangesBy(fakejira.Bot))
+	w.run(sick("prod-1", checks.Critical, "node-a", "node-b"))
+	if n := len(w.only().ChangesBy(fakejira.Bot)); n != before {
+		t.Errorf("%d changes to a ticket that was closed as won't fix a moment ago", n-before)
+	}
+}
+
 func TestSearchLag(t *testing.T) {
 	w := newWorld(t, fakejira.Config{SearchLag: 36 * time.Hour}, fakeslack.Config{})
 	for range 4 {
@@ -241,6 +276,45 @@ func TestRateLimits(t *testing.T) {
 		w.run(sick("prod-1", checks.High, "node-a"))
 		w.only()
 		w.digests(1)
+	}
+}
+
+// TestHiccups: one failure of a read, or of an edit, is not worth an error.
+func TestHiccups(t *testing.T) {
+	w := newWorld(t, fakejira.Config{}, fakeslack.Config{})
+	w.run(sick("prod-1", checks.High, "node-a"))
+	for _, f := range []wire.Fault{
+		{Path: "rest/api/2/search/jql", Kind: wire.Unavailable}, {Path: "rest/api/2/mypermissions", Kind: wire.Reset},
+		{Method: "PUT", Path: "rest/api/2/issue/*", Kind: wire.CommitThenServerError},
+	} {
+		f.Times = 1
+		w.jira.Inject(f)
+	}
+	w.slack.Inject(wire.Fault{Path: "api/conversations.history", Times: 1, Kind: wire.Unavailable})
+	w.nextNight()
+	w.run(sick("prod-1", checks.Critical, "node-a"))
+	if i := w.only(); len(i.Comments) != 1 || !strings.Contains(i.Description, "severity=critical") {
+		t.Errorf("%+v", i)
+	}
+	w.digests(2)
+	if n := w.jira.PendingFaults() + w.slack.PendingFaults(); n != 0 {
+		t.Errorf("%d faults never happened", n)
+	}
+}
+
+// TestLostAnswerOfComment: the comment is there, the answer is not.
+func TestLostAnswerOfComment(t *testing.T) {
+	w := newWorld(t, fakejira.Config{}, fakeslack.Config{})
+	w.run(sick("prod-1", checks.High, "node-a"))
+	w.nextNight()
+	w.jira.Inject(wire.Fault{Method: "POST", Path: "rest/api/2/issue/*/comment", Times: 1, Kind: wire.CommitThenReset})
+	if _, err := w.try(sick("prod-1", checks.Critical, "node-a")); err == nil {
+		t.Error("no error")
+	}
+	w.nextNight()
+	w.run(sick("prod-1", checks.Critical, "node-a"))
+	if i := w.only(); len(i.Comments) != 1 || !strings.Contains(i.Description, "severity=critical") {
+		t.Errorf("%d comments, description %s", len(i.Comments), i.Description)
 	}
 }
 

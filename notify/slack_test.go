@@ -49,7 +49,7 @@ func TestLostAnswerOfPost(t *testing.T) {
 	for _, kind := range []wire.Kind{wire.CommitThenServerError, wire.CommitThenHang, wire.CommitThenReset} {
 		for _, scopes := range [][]string{fakeslack.AllScopes(), {fakeslack.ChatWrite, fakeslack.ChannelsHistory}, {fakeslack.ChatWrite}} {
 			t.Run(fmt.Sprint(kind, len(scopes)), func(t *testing.T) {
-				w := newWorld(t, fakejira.Config{}, fakeslack.Config{})
+				w := newWorldThatWaits(t, fakejira.Config{}, fakeslack.Config{}, hangLimit(kind))
 				w.slack.SetScopes(scopes...)
 				w.slack.Inject(wire.Fault{Path: "api/chat.postMessage", Times: 1, Kind: kind})
 				_, err := w.try(sick("prod-1", checks.High, "node-a"))
@@ -176,7 +176,7 @@ func TestWebhook(t *testing.T) {
 	w := newWorld(t, fakejira.Config{}, fakeslack.Config{})
 	hook := w.slack.WebhookURL()
 	var logs bytes.Buffer
-	transport := notify.NewTransport(notify.TransportOptions{Rate: 1e6, Timeout: 300 * time.Millisecond, Secrets: slack.WebhookSecrets(hook),
+	transport := notify.NewTransport(notify.TransportOptions{Rate: 1e6, Secrets: slack.WebhookSecrets(hook),
 		Log: slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	m, err := slack.NewWebhook(hook, transport)
 	must(t, err)

@@ -10,8 +10,12 @@ import (
 // clean makes one line out of an untrusted value: no controls, no line breaks,
 // no invalid UTF-8, and none of the invisible characters that turn text around
 // or hide in it (U+202E and its kin). The zero-width joiner stays, emoji need it.
-func clean(s string) string {
-	s = strings.Map(func(r rune) rune {
+func clean(s string) string { return strings.Join(strings.Fields(visible(s)), " ") }
+
+// visible is clean that keeps every space: a command must come out as it went
+// in, indented here-documents above all.
+func visible(s string) string {
+	return strings.TrimRight(strings.Map(func(r rune) rune {
 		switch {
 		case r == '\u200d':
 			return r
@@ -21,8 +25,7 @@ func clean(s string) string {
 			return -1
 		}
 		return r
-	}, strings.ToValidUTF8(s, "\uFFFD"))
-	return strings.Join(strings.Fields(s), " ")
+	}, strings.ToValidUTF8(s, "\uFFFD")), " ")
 }
 
 // clip cuts s to at most limit runes, the last of which is an ellipsis then.
@@ -63,7 +66,7 @@ func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 // wikiCode writes lines for the inside of {code}, where nothing can be escaped:
 // only the words that would end it are broken.
 func wikiCode(s string) string {
-	return codeWord.ReplaceAllString(clip(clean(s), 4*maxCell), "{ $1")
+	return codeWord.ReplaceAllString(clip(visible(s), 4*maxCell), "{ $1")
 }
 
 var codeWord = regexp.MustCompile(`(?i)\{(code|noformat)`)
@@ -96,7 +99,7 @@ func slackName(s string) string { return "`" + slackCode(s) + "`" }
 
 // slackCode writes one line for the inside of a code span or a ``` block.
 func slackCode(s string) string {
-	return escapeSlack(strings.ReplaceAll(clean(s), "`", "'"))
+	return escapeSlack(strings.ReplaceAll(visible(s), "`", "'"))
 }
 
 func escapeSlack(s string) string {

@@ -106,7 +106,7 @@ var codeFence = regexp.MustCompile("```")
 // checkMessage holds a message against Slack's limits.
 func checkMessage(t *testing.T, m Message) {
 	t.Helper()
-	text, js := utf8.RuneCountInString(m.Header), 0
+	text := utf8.RuneCountInString(m.Header)
 	if text > 150 {
 		t.Errorf("header of %d", text)
 	}
@@ -138,7 +138,7 @@ func checkMessage(t *testing.T, m Message) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if js = len(raw) + 60*len(m.Blocks); text > 9000 || js > 14<<10 {
+	if js := len(raw) + 60*len(m.Blocks); text > 9000 || js > 14<<10 {
 		t.Errorf("a message of %d characters, %d bytes", text, js)
 	}
 	if meta, _ := json.Marshal(m.Metadata()); len(meta) > 2048 {
@@ -278,5 +278,16 @@ func TestMergeSteps(t *testing.T) {
 	}
 	if strings.Join(s, ", ") != "add a pool a, wait w, recreate r1+r2" {
 		t.Errorf("merged: %q", s)
+	}
+}
+
+// A here-document that loses its indentation is no YAML any more.
+func TestCommandsKeepTheirSpaces(t *testing.T) {
+	const line = "  name: 'pool'   # two words\t"
+	if got := wikiCode(line); got != "  name: 'pool'   # two words" {
+		t.Errorf("wiki: %q", got)
+	}
+	if got := slackCode(line); got != "  name: 'pool'   # two words" {
+		t.Errorf("slack: %q", got)
 	}
 }

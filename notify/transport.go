@@ -180,7 +180,7 @@ func (t *Transport) again(req *http.Request, resp *http.Response, err error, wai
 	if req.Body != nil && req.GetBody == nil {
 		return 0, false
 	}
-	harmless := slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete}, req.Method)
+	harmless := req.Context().Value(harmlessKey{}) != nil || slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete}, req.Method)
 	delay := wait.NextBackOff()
 	switch {
 	case err != nil:
@@ -193,6 +193,14 @@ func (t *Transport) again(req *http.Request, resp *http.Response, err error, wai
 		return delay, delay <= t.o.MaxWait
 	}
 	return 0, false
+}
+
+type harmlessKey struct{}
+
+// Harmless marks the requests of a context as ones that may be repeated although
+// their method does not say so: a search by POST, all of Slack's reads.
+func Harmless(ctx context.Context) context.Context {
+	return context.WithValue(ctx, harmlessKey{}, true)
 }
 
 // retryAfter reads both forms of the header, seconds and date.

@@ -44,7 +44,7 @@ func TestTransportRepeatsWhatIsHarmless(t *testing.T) {
 			var n atomic.Int32
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				n.Add(1)
-				if b, _ := io.ReadAll(r.Body); r.Method != "GET" && string(b) != "body" {
+				if b, _ := io.ReadAll(r.Body); r.Method != http.MethodGet && string(b) != "body" {
 					t.Errorf("body %q", b)
 				}
 				if ua := r.Header.Get("User-Agent"); ua != "ipamaudit/1.2" {
@@ -120,7 +120,7 @@ func TestTransportLimits(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	req, _ := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody)
 	if _, err := c.Do(req); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}

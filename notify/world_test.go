@@ -42,6 +42,12 @@ type world struct {
 
 func newWorld(t *testing.T, jc fakejira.Config, sc fakeslack.Config) *world {
 	t.Helper()
+	return newWorldThatWaits(t, jc, sc, 30*time.Second)
+}
+
+// newWorldThatWaits has a time limit for each request, for tests in which some hang.
+func newWorldThatWaits(t *testing.T, jc fakejira.Config, sc fakeslack.Config, timeout time.Duration) *world {
+	t.Helper()
 	w := &world{t: t, at: time.Date(2026, 12, 1, 2, 0, 0, 0, time.UTC), store: &memory{}}
 	jc.Now, sc.Now = w.now, w.now
 	jc.User, jc.Token, sc.Token = mail, jiraToken, slackToken
@@ -57,7 +63,7 @@ func newWorld(t *testing.T, jc fakejira.Config, sc fakeslack.Config) *world {
 	log := slog.New(slog.NewTextHandler(&w.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	transport := func(base http.RoundTripper) http.RoundTripper {
 		return notify.NewTransport(notify.TransportOptions{
-			Version: "test", Rate: 1e6, Burst: 1000, Timeout: 300 * time.Millisecond, Backoff: time.Millisecond, Attempts: 2,
+			Version: "test", Rate: 1e6, Burst: 1000, Timeout: timeout, Backoff: time.Millisecond, Attempts: 2,
 			Secrets: []string{jiraToken, slackToken}, Log: log, Base: base,
 		})
 	}

@@ -40,8 +40,6 @@ type Options struct {
 	User string
 	// Token is an API token on Cloud, a personal access token on Data Center.
 	Token string
-	// IssueType is checked by Preflight; default Task.
-	IssueType string
 	// Transport sends the requests, usually a notify.Transport.
 	Transport http.RoundTripper
 }
@@ -70,9 +68,6 @@ func New(o Options) (*Client, error) {
 		o.BrowseURL = o.BaseURL
 	}
 	o.BrowseURL = strings.TrimSuffix(o.BrowseURL, "/")
-	if o.IssueType == "" {
-		o.IssueType = "Task"
-	}
 	if o.Transport == nil {
 		o.Transport = notify.NewTransport(notify.TransportOptions{Secrets: []string{o.Token}})
 	}
@@ -116,12 +111,16 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 // do sends one request of the API and reads its answer into out. go-jira's Do
 // leaves the body open where there is no out (andygrunwald/go-jira#582).
 func (c *Client) do(ctx context.Context, method, path string, body, out any) error {
+	reads := method == http.MethodGet || strings.HasPrefix(path, "rest/api/2/search")
+	if reads {
+		ctx = notify.Harmless(ctx)
+	}
 	req, err := c.api.NewRequestWithContext(ctx, method, path, body)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	resp, err := c.api.Do(req, out)
-	return c.check(resp, err, method != http.MethodGet && !strings.Contains(path, "/search"), method+" "+path)
+	return c.check(resp, err, !reads, method+" "+path)
 }
 
 // check closes the answer and makes its error one of notify's. mayHaveActed says

@@ -11,7 +11,7 @@ import (
 
 // Preflight implements notify.Tracker: who we are, what we may, and whether the
 // create screen takes what we send and asks for nothing else.
-func (c *Client) Preflight(ctx context.Context, project string) error {
+func (c *Client) Preflight(ctx context.Context, project, issueType string) error {
 	if !c.self {
 		var me struct {
 			Name string `json:"displayName"`
@@ -24,7 +24,7 @@ func (c *Client) Preflight(ctx context.Context, project string) error {
 	if err := c.permissions(ctx, project); err != nil {
 		return err
 	}
-	return c.createScreen(ctx, project)
+	return c.createScreen(ctx, project, issueType)
 }
 
 // needed are the permissions without which tickets cannot be kept. Without
@@ -60,19 +60,19 @@ type metaRow struct {
 	HasDefault bool   `json:"hasDefaultValue"`
 }
 
-func (c *Client) createScreen(ctx context.Context, project string) error {
+func (c *Client) createScreen(ctx context.Context, project, issueType string) error {
 	root := "rest/api/2/issue/createmeta/" + url.PathEscape(project) + "/issuetypes"
 	types, err := c.meta(ctx, root)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(types, func(r metaRow) bool { return strings.EqualFold(r.Name, c.o.IssueType) })
+	i := slices.IndexFunc(types, func(r metaRow) bool { return strings.EqualFold(r.Name, issueType) })
 	if i < 0 {
 		var names []string
 		for _, t := range types {
 			names = append(names, t.Name)
 		}
-		return fmt.Errorf("jira: project %s has no issue type %q; it has %s", project, c.o.IssueType, strings.Join(names, ", "))
+		return fmt.Errorf("jira: project %s has no issue type %q; it has %s", project, issueType, strings.Join(names, ", "))
 	}
 	fields, err := c.meta(ctx, root+"/"+url.PathEscape(types[i].ID))
 	if err != nil {
@@ -94,10 +94,10 @@ func (c *Client) createScreen(ctx context.Context, project string) error {
 	switch {
 	case len(absent) > 0:
 		return fmt.Errorf("jira: project %s: the create screen of %s lacks %s; without labels a ticket is not found again",
-			project, c.o.IssueType, strings.Join(absent, ", "))
+			project, issueType, strings.Join(absent, ", "))
 	case len(required) > 0:
 		return fmt.Errorf("jira: project %s: the create screen of %s requires %s, which this program does not fill in",
-			project, c.o.IssueType, strings.Join(required, ", "))
+			project, issueType, strings.Join(required, ", "))
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (c *Client) Preflight(ctx context.Context) error {
 	if c.me != nil {
 		return nil
 	}
-	me, err := c.api.AuthTestContext(ctx)
+	me, err := c.api.AuthTestContext(notify.Harmless(ctx))
 	if err != nil {
 		return c.fail("auth.test", err, false)
 	}
@@ -104,13 +104,13 @@ func (c *Client) Post(ctx context.Context, channel, thread string, m notify.Mess
 
 // Update implements notify.Messenger.
 func (c *Client) Update(ctx context.Context, channel, ts string, m notify.Message) error {
-	_, _, _, err := c.api.UpdateMessageContext(ctx, channel, ts, content(m)...)
+	_, _, _, err := c.api.UpdateMessageContext(notify.Harmless(ctx), channel, ts, content(m)...)
 	return c.fail("chat.update", err, false)
 }
 
 // Permalink implements notify.Messenger.
 func (c *Client) Permalink(ctx context.Context, channel, ts string) string {
-	link, err := c.api.GetPermalinkContext(ctx, &api.PermalinkParameters{Channel: channel, Ts: ts})
+	link, err := c.api.GetPermalinkContext(notify.Harmless(ctx), &api.PermalinkParameters{Channel: channel, Ts: ts})
 	if err != nil {
 		return ""
 	}
@@ -155,7 +155,7 @@ func (c *Client) Find(ctx context.Context, channel, thread, key string, since ti
 
 func (c *Client) page(ctx context.Context, channel, thread, cursor, oldest string) ([]api.Message, string, error) {
 	if thread != "" {
-		msgs, more, next, err := c.api.GetConversationRepliesContext(ctx, &api.GetConversationRepliesParameters{
+		msgs, more, next, err := c.api.GetConversationRepliesContext(notify.Harmless(ctx), &api.GetConversationRepliesParameters{
 			ChannelID: channel, Timestamp: thread, Cursor: cursor, Limit: historyPage, IncludeAllMetadata: true,
 		})
 		if err != nil || !more {
@@ -163,7 +163,7 @@ func (c *Client) page(ctx context.Context, channel, thread, cursor, oldest strin
 		}
 		return msgs, next, c.fail("conversations.replies", err, false)
 	}
-	resp, err := c.api.GetConversationHistoryContext(ctx, &api.GetConversationHistoryParameters{
+	resp, err := c.api.GetConversationHistoryContext(notify.Harmless(ctx), &api.GetConversationHistoryParameters{
 		ChannelID: channel, Cursor: cursor, Oldest: oldest, Limit: historyPage, IncludeAllMetadata: true,
 	})
 	if err != nil {
