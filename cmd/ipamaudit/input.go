@@ -62,6 +62,9 @@ func (in *input) validate() error {
 		return usage("--as-of is for saved snapshots: give it with --from")
 	case in.allContexts && len(in.contexts) > 0:
 		return usage("--all-contexts and --context exclude each other")
+	case slices.Contains(in.from, ""):
+		// Most likely an unset variable of a script. It must not fall back to a live cluster.
+		return usage("--from is empty: want a directory, a .tar.gz, or - for standard input")
 	case count(in.from, "-") > 1:
 		return usage("only one --from can be - (standard input)")
 	}

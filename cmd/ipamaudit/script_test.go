@@ -91,6 +91,8 @@ func TestScripts(t *testing.T) {
 			"allids":   scriptAllIDs,
 			"people":   scriptPeople,
 			"told":     scriptTold,
+			"hang":     scriptHang,
+			"hung":     scriptHung,
 
 			"jsonlines": scriptJSONLines,
 			"norun":     scriptNoRun,
@@ -105,6 +107,7 @@ func setupScript(env *testscript.Env) error {
 		return err
 	}
 	env.Values[peopleKey{}] = &people{}
+	env.Values[hangingKey{}] = &hanging{}
 	// A port that refuses connections: one that was just given back.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
