@@ -53,9 +53,7 @@ type Builder struct {
 	ignored  int
 
 	// tee receives every object that was used, in its reduced form.
-	tee func(r ipam.Resource, w object) error
-	// teeErr is the first error of tee.
-	teeErr error
+	tee func(r ipam.Resource, w object)
 }
 
 // NewBuilder returns an empty Builder.
@@ -255,8 +253,8 @@ func (b *Builder) count(r ipam.Resource, h *header, v3, keep bool, w object) {
 	t.items++
 	t.v1, t.v3 = t.v1 || !v3, t.v3 || v3
 	b.newest = later(b.newest, h.Metadata.CreationTimestamp.Time)
-	if keep && b.tee != nil && b.teeErr == nil {
-		b.teeErr = b.tee(r, w)
+	if keep && b.tee != nil {
+		b.tee(r, w)
 	}
 }
 
@@ -471,7 +469,7 @@ func (b *Builder) Finish(opts FinishOptions) (*ipam.Snapshot, error) {
 	s.Tables = b.mergedTables()
 	s.RouteSource = b.source
 	s.Rejected, s.Ignored = b.rejected, b.ignored
-	return s.Seal(), b.teeErr
+	return s.Seal(), nil
 }
 
 // singleton sets out to the object named "default", if it was read; those of
@@ -580,6 +578,7 @@ func dropUnread(s *ipam.Snapshot) {
 			s.BGP = fresh.BGP
 		case ipam.ResBGPPeers:
 			s.Peers = nil
+		case ipam.ResBGPFilters: // only counted
 		case ipam.ResFelixConfig:
 			s.Felix = fresh.Felix
 		case ipam.ResKubeCtrl:

@@ -38,9 +38,9 @@ type Files struct {
 	opts Options
 }
 
-// NewFiles returns a source that reads path: a directory, a .tar.gz, a single
+// NewFiles returns a source that reads name: a directory, a .tar.gz, a single
 // file, or "-" for one YAML or JSON stream on opts.Stdin.
-func NewFiles(path string, opts Options) *Files { return &Files{path, opts} }
+func NewFiles(name string, opts Options) *Files { return &Files{name, opts} }
 
 // Collect reads the snapshot. Errors match ErrNoInput or ErrBadInput, or are
 // the context's.
@@ -174,7 +174,7 @@ func (l *loader) directory(name string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrBadInput, err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	return fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		if l.ctx.Err() != nil {
 			return l.ctx.Err()

@@ -476,7 +476,7 @@ func (s *jsonStream) items(listAPI, listKind string, depth int, list *listEnd, h
 			switch {
 			case h.json == nil:
 			case size > maxObject:
-				h.jsonSink.broken(s.place, "", "", fmt.Errorf("its list names its kind only after %d MiB of items", maxObject>>20))
+				h.broken(s.place, "", "", fmt.Errorf("its list names its kind only after %d MiB of items", maxObject>>20))
 			default:
 				*held = append(*held, heldItem{h.json, s.place})
 			}

@@ -251,9 +251,6 @@ func (l *Live) lists(ctx context.Context, t task, queries []url.Values) (*Builde
 		if expired(err) && attempt == 0 {
 			continue
 		}
-		if err == nil {
-			err = b.teeErr
-		}
 		if err != nil {
 			return nil, err
 		}

@@ -119,7 +119,7 @@ func outcomeOf(err error) (ipam.ReadStatus, string) {
 // keeps the chain for errors.Is and As.
 func shortError(err error) error {
 	var u *url.Error
-	text := ""
+	var text string
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		text = "timed out"

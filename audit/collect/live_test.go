@@ -81,24 +81,24 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	p := r.URL.Path
-	switch {
-	case p == "/apis":
+	switch p {
+	case "/apis":
 		var names []string
 		for _, g := range s.groups {
 			names = append(names, fmt.Sprintf(`{"name":%q}`, g))
 		}
 		fmt.Fprintf(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[%s]}`, strings.Join(names, ","))
 		return
-	case p == "/apis/"+ipam.APIv1 || p == "/apis/"+ipam.APIv3:
+	case "/apis/" + ipam.APIv1, "/apis/" + ipam.APIv3:
 		var names []string
 		for list := range s.lists {
-			if rest, ok := strings.CutPrefix(list, p+"/"); ok {
-				names = append(names, fmt.Sprintf(`{"name":%q}`, rest))
+			if plural, ok := strings.CutPrefix(list, p+"/"); ok {
+				names = append(names, fmt.Sprintf(`{"name":%q}`, plural))
 			}
 		}
 		fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","resources":[%s]}`, strings.Join(names, ","))
 		return
-	case p == "/api/v1/namespaces/kube-system":
+	case "/api/v1/namespaces/kube-system":
 		fmt.Fprint(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"the-uid"}}`)
 		return
 	}
@@ -221,12 +221,12 @@ func TestLive(t *testing.T) {
 func TestLiveNativeV3(t *testing.T) {
 	srv := newAPIServer(t)
 	for p := range srv.lists {
-		if rest, ok := strings.CutPrefix(p, "/apis/"+v1+"/"); ok {
+		if plural, ok := strings.CutPrefix(p, "/apis/"+v1+"/"); ok {
 			delete(srv.lists, p)
-			if rest == "ipamconfigs" {
-				rest = "ipamconfigurations"
+			if plural == "ipamconfigs" {
+				plural = "ipamconfigurations"
 			}
-			srv.lists["/apis/"+ipam.APIv3+"/"+rest] = nil
+			srv.lists["/apis/"+ipam.APIv3+"/"+plural] = nil
 		}
 	}
 	srv.lists["/apis/"+ipam.APIv3+"/ippools"] = []string{strings.ReplaceAll(onePool, v1, ipam.APIv3)}

@@ -70,6 +70,7 @@ func (p *Parsed) json(data []byte) error {
 			switch verdict {
 			case notRoute:
 				p.unknown(i+1, line)
+			case notOurs:
 			case isRoute:
 				if route.Type == ipam.Unicast && len(route.NextHops) == 0 {
 					continue

@@ -37,7 +37,7 @@ func (s RouteFiles) Tables(ctx context.Context, nodes []string) ([]ipam.RouteTab
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	var tables []ipam.RouteTable
 	var errs []error
 	for _, node := range nodes {

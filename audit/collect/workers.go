@@ -25,9 +25,10 @@ const batchSize = 256 << 10
 
 // workers decode objects while the next ones are read.
 type workers struct {
-	b    *Builder
-	in   chan *batch
-	free sync.Pool
+	b  *Builder
+	in chan *batch
+	// free are batches to fill again.
+	free chan *batch
 	wg   sync.WaitGroup
 	next *batch
 	seq  int64
@@ -36,9 +37,7 @@ type workers struct {
 
 func startWorkers(b *Builder) *workers {
 	n := min(runtime.GOMAXPROCS(0), 4)
-	w := &workers{b: b, in: make(chan *batch, n)}
-	w.free.New = func() any { return &batch{text: make([]byte, 0, batchSize+batchSize/4)} }
-	w.next = w.free.Get().(*batch)
+	w := &workers{b: b, in: make(chan *batch, n), free: make(chan *batch, 2*n+1), next: new(batch)}
 	for range n {
 		w.wg.Go(func() {
 			for batch := range w.in {
@@ -46,7 +45,7 @@ func startWorkers(b *Builder) *workers {
 					w.do(j, batch.text[j.from:j.to])
 				}
 				batch.text, batch.jobs = batch.text[:0], batch.jobs[:0]
-				w.free.Put(batch)
+				w.free <- batch
 			}
 		})
 	}
@@ -71,7 +70,11 @@ func (w *workers) flush() {
 		return
 	}
 	w.in <- w.next
-	w.next = w.free.Get().(*batch)
+	select {
+	case w.next = <-w.free:
+	default:
+		w.next = new(batch)
+	}
 }
 
 // wait hands over what is left and returns when everything is decoded.

@@ -31,6 +31,9 @@ type Recorder struct {
 
 	mu    sync.Mutex
 	files map[ipam.Resource]*recording
+	// err is the first that writing met: a full disk must not look like a
+	// cluster that could not be read.
+	err error
 }
 
 // recording is the file of one resource.
@@ -83,13 +86,19 @@ func (r *Recorder) free() error {
 }
 
 // object appends one object to its resource's list.
-func (r *Recorder) object(res ipam.Resource, w object) error {
-	raw, err := json.Marshal(w, json.Deterministic(true), jsontext.AllowInvalidUTF8(false))
-	if err != nil {
-		return fmt.Errorf("snapshot: %s: %w", res, err)
-	}
+func (r *Recorder) object(res ipam.Resource, w object) {
+	raw, err := json.Marshal(w, json.Deterministic(true))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err == nil && r.err == nil {
+		err = r.append(res, raw)
+	}
+	if err != nil && r.err == nil {
+		r.err = fmt.Errorf("snapshot %s: %s: %w", r.dest, res, err)
+	}
+}
+
+func (r *Recorder) append(res ipam.Resource, raw []byte) error {
 	rec, err := r.recording(res)
 	if err != nil {
 		return err
@@ -102,10 +111,7 @@ func (r *Recorder) object(res ipam.Resource, w object) error {
 	if _, err = rec.w.WriteString(separator); err == nil {
 		_, err = rec.w.Write(raw)
 	}
-	if err != nil {
-		return fmt.Errorf("snapshot: %s: %w", res, err)
-	}
-	return nil
+	return err
 }
 
 func (r *Recorder) recording(res ipam.Resource) (*recording, error) {
@@ -114,7 +120,7 @@ func (r *Recorder) recording(res ipam.Resource) (*recording, error) {
 	}
 	f, err := os.OpenFile(filepath.Join(r.staging, string(res)+".items"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("snapshot: %w", err)
+		return nil, err
 	}
 	rec := &recording{f: f, w: bufio.NewWriterSize(f, 64<<10)}
 	r.files[res] = rec
@@ -151,6 +157,9 @@ func (r *Recorder) Discard() error {
 // names the program and its version.
 func (r *Recorder) Finish(s *ipam.Snapshot, tool string) (err error) {
 	defer func() { err = errors.Join(err, r.Discard()) }()
+	if r.err != nil {
+		return r.err
+	}
 	if err := r.write(s, tool); err != nil {
 		return fmt.Errorf("snapshot %s: %w", r.dest, err)
 	}
@@ -234,7 +243,7 @@ func (r *Recorder) list(res ipam.Resource, api string) error {
 		}
 		delete(r.files, res)
 	}
-	if _, err := io.WriteString(out, "\n]}\n"); err != nil {
+	if _, err := out.WriteString("\n]}\n"); err != nil {
 		return err
 	}
 	return out.Close()

@@ -28,7 +28,7 @@ func diffCoverage(a, b *ipam.Snapshot) string {
 	return cmp.Diff(a.Coverage.List(), b.Coverage.List(), cmpopts.IgnoreFields(ipam.ResourceCoverage{}, "Items"))
 }
 
-func record(t *testing.T, dest string, from string) *ipam.Snapshot {
+func record(t *testing.T, dest, from string) *ipam.Snapshot {
 	t.Helper()
 	rec, err := NewRecorder(dest)
 	if err != nil {
@@ -146,5 +146,29 @@ func TestRecordingHoldsNoMoreThanNeeded(t *testing.T) {
 	}
 	if got.Workloads[0].Env["ENABLED_CONTROLLERS"] != "node" {
 		t.Errorf("workload lost its settings: %+v", got.Workloads[0])
+	}
+}
+
+// TestRecorderThatCannotWrite: the audit goes on, the snapshot does not appear.
+func TestRecorderThatCannotWrite(t *testing.T) {
+	dest := filepath.Join(t.TempDir(), "snap")
+	rec, err := NewRecorder(dest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(rec.staging); err != nil {
+		t.Fatal(err)
+	}
+	from := t.TempDir()
+	writeFile(t, from, "ippools.json", onePool)
+	s, err := FromPath(context.Background(), from, Options{Record: rec})
+	if err != nil || len(s.Pools) != 1 {
+		t.Fatal(err)
+	}
+	if err := rec.Finish(s, "test"); err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Stat(dest); err == nil {
+		t.Error("half a snapshot")
 	}
 }
