@@ -122,6 +122,12 @@ func (c commands) deleteAffinity(name string) string {
 // v3.21, and before).
 func (c commands) unlock() string { return "calicoctl datastore migrate unlock" }
 
+// patchIPAMConfig changes the one IPAM configuration of the cluster. calicoctl
+// has no flag for some fields and none before v3.30 for others.
+func (c commands) patchIPAMConfig(patch string) string {
+	return "kubectl patch " + c.resource(ipam.ResIPAMConfig) + " default --type merge -p '" + patch + "'"
+}
+
 // blockLimit sets maxBlocksPerHost, which Calico accepts together with strict
 // affinity only. The flag came with calicoctl v3.30
 // (calicoctl/commands/ipam/configure.go); before, the object itself is patched.
@@ -129,7 +135,7 @@ func (c commands) blockLimit(n int) string {
 	if c.version.AtLeast(3, 30) {
 		return fmt.Sprintf("calicoctl ipam configure --strictaffinity=true --max-blocks-per-host=%d", n)
 	}
-	return fmt.Sprintf(`kubectl patch %s default --type merge -p '{"spec":{"maxBlocksPerHost":%d}}'`, c.resource(ipam.ResIPAMConfig), n)
+	return c.patchIPAMConfig(fmt.Sprintf(`{"spec":{"maxBlocksPerHost":%d}}`, n))
 }
 
 // disablePool keeps new pods out of a pool; running ones keep their addresses.

@@ -14,6 +14,7 @@ func All() []Check {
 		datastoreLocked(),
 		duplicateIPs(),
 		handleLeaks(),
+		ipamConfig(),
 		ipamData(),
 		ipamGC(),
 		leakedIPs(),
