@@ -2,14 +2,271 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
 
 	"ipamaudit/audit"
+	"ipamaudit/audit/config"
+	"ipamaudit/checks"
+	"ipamaudit/notify"
+	"ipamaudit/notify/jira"
+	"ipamaudit/notify/slack"
 )
 
 // finish remembers the run and, with --notify, tells people.
-func (o *runOptions) finish(ctx context.Context, a *app, rep *audit.Report, next *audit.State, m *memory, targets []audit.Target) error {
-	if m.writes && m.store != nil {
-		return m.store.Save(ctx, next)
+func (o *runOptions) finish(ctx context.Context, a *app, rep *audit.Report, next *audit.State, m *memory) error {
+	if !o.notify {
+		if m.writes {
+			return m.store.Save(ctx, next)
+		}
+		return nil
 	}
-	return nil
+	clients, err := notifyClients(o.config, o.log)
+	if err != nil && !o.dryRun {
+		return errors.Join(err, m.save(ctx, next))
+	}
+	out, runErr := notify.Run(ctx, rep, next, m.orNowhere(), o.policy(a), clients, o.log)
+	if o.dryRun {
+		w := a.out
+		for _, s := range o.specs {
+			// The report has stdout to itself unless it is for people, too.
+			if s.Path == "" && (len(o.outputs) > 0 || s.Format != "table") {
+				w = a.err
+			}
+		}
+		if _, err := fmt.Fprint(w, "\n", out.Plan); err != nil {
+			return err
+		}
+	}
+	for _, t := range out.Tickets {
+		if t.Action.Writes() || t.Error != "" {
+			o.log.Info("ticket", "cluster", t.Cluster, "check", t.Check, "action", string(t.Action), "key", t.Key, "url", t.URL, "why", t.Why, "error", t.Error)
+		}
+	}
+	for _, msg := range out.Messages {
+		o.log.Info("message", "channel", msg.Channel, "part", msg.Part, "action", msg.Action, "permalink", msg.Permalink, "error", msg.Error)
+	}
+	return errors.Join(err, runErr)
 }
+
+func (m *memory) save(ctx context.Context, s *audit.State) error {
+	if m.store == nil || !m.writes {
+		return nil
+	}
+	return m.store.Save(ctx, s)
+}
+
+// orNowhere is the store, or one that forgets where none is configured.
+func (m *memory) orNowhere() audit.Store {
+	if m.store == nil {
+		return nowhere{}
+	}
+	return m.store
+}
+
+// nowhere keeps nothing.
+type nowhere struct{}
+
+func (nowhere) Load(context.Context) (*audit.State, error) { return audit.NewState(), nil }
+func (nowhere) Save(context.Context, *audit.State) error   { return nil }
+func (nowhere) Lock(context.Context) (func(), error)       { return func() {}, nil }
+func (nowhere) String() string                             { return "nowhere" }
+
+// policy maps the configuration to how people are told.
+func (o *runOptions) policy(a *app) notify.Options {
+	c := o.config
+	opts := notify.Options{DryRun: o.dryRun, Now: a.now}
+	if c.Jira.Enabled {
+		opts.Tickets = ticketPolicy(c)
+	}
+	if c.Slack.Enabled {
+		opts.Digest = digestPolicy(c, a.now())
+	}
+	return opts
+}
+
+func ticketPolicy(c *config.Config) notify.TicketPolicy {
+	j := &c.Jira
+	least, _ := checks.ParseSeverity(j.MinSeverity)
+	p := notify.TicketPolicy{
+		Project:    func(r *audit.ClusterReport, _ string) string { return j.ProjectOf(clusterNamed(c, r.Name)) },
+		IssueType:  j.IssueType,
+		Components: j.Components, Labels: j.Labels,
+		Priorities:  map[checks.Severity]string{},
+		MinSeverity: least, After: c.TicketAfterRuns, MaxNew: j.MaxNewTicketsPerRun,
+		Reopen: notify.ReopenMode(j.Reopen), ReopenWindow: j.ReopenWithin, MaxReopens: j.MaxReopens,
+		WontFix: j.WontFixResolutions, AcceptedLabel: j.AcceptedLabel,
+		CloseResolution: j.Resolution,
+	}
+	for _, s := range checks.Severities() {
+		if name := j.Priorities.Of(string(s)); name != "" {
+			p.Priorities[s] = name
+		}
+	}
+	if j.OnResolve == "transition" {
+		p.CloseAfter = j.ResolveAfterCleanRuns
+	}
+	return p
+}
+
+func digestPolicy(c *config.Config, now time.Time) notify.DigestPolicy {
+	s := &c.Slack
+	least, _ := checks.ParseSeverity(s.MinSeverity)
+	p := notify.DigestPolicy{
+		Channel:     func(r *audit.ClusterReport) string { return s.ChannelOf(clusterNamed(c, r.Name)) },
+		MinSeverity: least,
+	}
+	return p
+}
+
+func clusterNamed(c *config.Config, name string) config.Cluster {
+	for _, cl := range c.Clusters {
+		if cl.Name == name {
+			return cl
+		}
+	}
+	return c.NewCluster(name)
+}
+
+// notifyClients makes the clients for what is enabled. Tokens are read here,
+// from their files, anew for every run.
+func notifyClients(c *config.Config, log *slog.Logger) (notify.Clients, error) {
+	var clients notify.Clients
+	var errs []error
+	if c.Jira.Enabled {
+		t, err := jiraClient(&c.Jira, log)
+		if err != nil {
+			errs = append(errs, err)
+		} else {
+			clients.Tracker = t
+		}
+	}
+	if c.Slack.Enabled {
+		m, err := slackClient(&c.Slack, log)
+		if err != nil {
+			errs = append(errs, err)
+		} else {
+			clients.Messenger = m
+		}
+	}
+	return clients, errors.Join(errs...)
+}
+
+func jiraClient(j *config.Jira, log *slog.Logger) (notify.Tracker, error) {
+	token, err := j.Credential().Read()
+	if err != nil {
+		return nil, fmt.Errorf("jira: %w", err)
+	}
+	roots, err := certPool(j.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("jira.caFile: %w", err)
+	}
+	flavour := jira.DataCenter
+	if j.IsCloud() {
+		flavour = jira.Cloud
+	}
+	return jira.New(jira.Options{
+		Flavour: flavour, BaseURL: j.APIBaseURL, BrowseURL: j.BrowseBaseURL, User: j.Username, Token: token,
+		Transport: notify.NewTransport(notify.TransportOptions{
+			Timeout: j.Timeout, Rate: j.RequestsPerSecond, RootCAs: roots, Secrets: []string{token}, Log: log, Version: buildVersion(),
+		}),
+	})
+}
+
+func slackClient(s *config.Slack, log *slog.Logger) (notify.Messenger, error) {
+	if s.WebhookCredential().IsSet() && !s.TokenCredential().IsSet() {
+		url, err := s.WebhookCredential().Read()
+		if err != nil {
+			return nil, fmt.Errorf("slack: %w", err)
+		}
+		return slack.NewWebhook(url, notify.NewTransport(notify.TransportOptions{
+			Timeout: s.Timeout, Secrets: slack.WebhookSecrets(url), Log: log, Version: buildVersion(),
+		}))
+	}
+	token, err := s.TokenCredential().Read()
+	if err != nil {
+		return nil, fmt.Errorf("slack: %w", err)
+	}
+	return slack.New(slack.Options{
+		Token: token, APIURL: s.APIURL,
+		Transport: notify.NewTransport(notify.TransportOptions{Timeout: s.Timeout, Secrets: []string{token}, Log: log, Version: buildVersion()}),
+	})
+}
+
+// certPool is the system's authorities and those of the file; nil is the system's.
+func certPool(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate", file)
+	}
+	return pool, nil
+}
+
+// notifiers proves that tickets and digests could be written.
+func (d *diagnosis) notifiers(ctx context.Context, c *config.Config) {
+	log := d.a.logger(c.Log, true)
+	if c.Jira.Enabled {
+		fmt.Fprintln(d.a.out, "jira")
+		t, err := jiraClient(&c.Jira, log)
+		for _, project := range projects(c) {
+			if err == nil {
+				err = t.Preflight(ctx, project, c.Jira.IssueType)
+			}
+			if err != nil {
+				d.gap(&d.notify, "jira", "%s", oneLine(err))
+				break
+			}
+			d.good("issues can be found, created and edited in %s", project)
+		}
+	}
+	if c.Slack.Enabled {
+		fmt.Fprintln(d.a.out, "slack")
+		m, err := slackClient(&c.Slack, log)
+		if err == nil {
+			err = m.Preflight(ctx)
+		}
+		if err != nil {
+			d.gap(&d.notify, "slack", "%s", oneLine(err))
+		} else {
+			d.good("%s accepts the credentials", m)
+		}
+	}
+}
+
+func projects(c *config.Config) []string {
+	var out []string
+	add := func(p string) {
+		for _, have := range out {
+			if have == p {
+				return
+			}
+		}
+		if p != "" {
+			out = append(out, p)
+		}
+	}
+	for _, cl := range c.Clusters {
+		add(c.Jira.ProjectOf(cl))
+	}
+	if len(c.Clusters) == 0 {
+		add(c.Jira.Project)
+	}
+	return out
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

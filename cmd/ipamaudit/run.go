@@ -172,7 +172,7 @@ func (o *runOptions) run(ctx context.Context, a *app) error {
 
 	// Reports first: whatever happens to tickets and messages, the night's work is on disk.
 	writeErr := o.write(a, rep)
-	notifyErr := o.finish(ctx, a, rep, next, memory, targets)
+	notifyErr := o.finish(ctx, a, rep, next, memory)
 	if writeErr != nil {
 		return &exitError{audit.ExitUsage, writeErr}
 	}
