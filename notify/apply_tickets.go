@@ -53,7 +53,7 @@ func (t *tickets) observe(ctx context.Context) (Remote, error) {
 	remote := Remote{Missing: map[string]bool{}, Refused: map[string]string{}}
 	var usable []string
 	for _, project := range t.projects() {
-		err := t.tracker.Preflight(ctx, project, t.policy.IssueType)
+		err := t.tracker.Preflight(ctx, t.blank(project))
 		switch {
 		case err == nil:
 			usable = append(usable, project)
@@ -245,11 +245,10 @@ func (t *tickets) create(ctx context.Context, a Action) error {
 	if a.Kind == Renew {
 		preface = fmt.Sprintf("Follows %s, which was closed (%s) while the problem lasts.", a.Issue.Key, cmp.Or(wiki(a.Issue.Resolution), wiki(a.Issue.Status)))
 	}
-	issue, err := t.tracker.Create(ctx, NewIssue{
-		Project: a.Problem.Project, Type: t.policy.IssueType, Summary: a.Ticket.Summary,
-		Description: a.Ticket.Description(preface), Labels: a.Ticket.Labels,
-		Priority: t.policy.Priorities[a.Ticket.Severity], Components: t.policy.Components,
-	})
+	n := t.blank(a.Problem.Project)
+	n.Summary, n.Description, n.Labels = a.Ticket.Summary, a.Ticket.Description(preface), a.Ticket.Labels
+	n.Priority = t.policy.Priorities[a.Ticket.Severity]
+	issue, err := t.tracker.Create(ctx, n)
 	switch {
 	case errors.Is(err, ErrAmbiguous):
 		issue, err = t.await(ctx, a, err)
@@ -268,6 +267,14 @@ func (t *tickets) create(ctx context.Context, a Action) error {
 		return err
 	}
 	return t.verify(ctx, a, issue.ID)
+}
+
+// blank is a new issue without what is a problem's own.
+func (t *tickets) blank(project string) NewIssue {
+	return NewIssue{
+		Project: project, Type: t.policy.IssueType, Components: t.policy.Components,
+		Assignee: t.policy.Assignee, Fields: t.policy.Fields,
+	}
 }
 
 // await looks for the issue that a create may have made, until patience ends.
@@ -327,7 +334,7 @@ func (t *tickets) change(ctx context.Context, a Action) error {
 		}
 	}
 	if a.Kind == Reopen {
-		if err := t.tracker.Reopen(ctx, id); err != nil {
+		if err := t.tracker.Reopen(ctx, id, t.policy.ReopenVia); err != nil {
 			return fmt.Errorf("reopen %s: %w", a.Issue.Key, err)
 		}
 		ts.Reopened = max(ts.Reopened, a.ref.Reopened) + 1
@@ -338,7 +345,7 @@ func (t *tickets) change(ctx context.Context, a Action) error {
 		}
 	}
 	if a.Kind == Close { // after the edit: closed issues cannot be edited in many workflows
-		if err := t.tracker.Close(ctx, id, t.policy.CloseResolution); err != nil {
+		if err := t.tracker.Close(ctx, id, t.policy.CloseVia, t.policy.CloseResolution); err != nil {
 			return fmt.Errorf("close %s: %w", a.Issue.Key, err)
 		}
 	}

@@ -20,12 +20,15 @@ type DigestPolicy struct {
 	Title string
 	// MinSeverity defaults to medium.
 	MinSeverity checks.Severity
-	// Heartbeat is how long a channel may be silent; default 7 days, negative is
-	// for ever.
-	Heartbeat time.Duration
-	// Mention is Slack's own notation (<!here>, <!subteam^S0123>, <@U0123>); it is
-	// used when a critical problem is new or has become critical.
-	Mention string
+	// Always sends a digest although nothing has changed.
+	Always bool
+	// Heartbeat reports whether a sign of life is due, given when the channel heard
+	// last (zero: never); default every 7 days. See EveryWeek.
+	Heartbeat func(last, now time.Time) bool
+	// Mentions are whom a severity calls when something new has it, something has
+	// got worse to it, or (critical) a cluster has failed anew. They are in Slack's
+	// own notation: <!here>, <!subteam^S0123>, <@U0123>.
+	Mentions map[checks.Severity]string
 }
 
 // WithDefaults fills in what is not set.
@@ -35,8 +38,19 @@ func (p DigestPolicy) WithDefaults() DigestPolicy {
 	}
 	p.Title = cmp.Or(p.Title, "Calico IPAM audit")
 	p.MinSeverity = cmp.Or(p.MinSeverity, checks.Medium)
-	p.Heartbeat = cmp.Or(p.Heartbeat, 7*24*time.Hour)
+	if p.Heartbeat == nil {
+		p.Heartbeat = func(last, now time.Time) bool { return now.Sub(last) >= 7*24*time.Hour }
+	}
 	return p
+}
+
+// EveryWeek is a Heartbeat: the first run that starts on or after the day, in UTC.
+func EveryWeek(day time.Weekday) func(last, now time.Time) bool {
+	return func(last, now time.Time) bool {
+		now = now.UTC()
+		since := (int(now.Weekday()) - int(day) + 7) % 7
+		return last.Before(time.Date(now.Year(), now.Month(), now.Day()-since, 0, 0, 0, 0, time.UTC))
+	}
 }
 
 // Link is a ticket as messages name it.
@@ -172,6 +186,7 @@ const (
 	Failures  DigestReason = "not everything could be audited"
 	News      DigestReason = "something is new, changed or resolved"
 	Heartbeat DigestReason = "sign of life"
+	Wanted    DigestReason = "a digest of every run is wanted"
 	Silence   DigestReason = "nothing has changed"
 )
 
@@ -182,8 +197,10 @@ func (d Digest) Decide(last, now time.Time) DigestReason {
 		return Failures
 	case len(d.New)+len(d.Changed)+len(d.Resolved)+len(d.Unknown) > 0:
 		return News
-	case d.policy.Heartbeat >= 0 && now.Sub(last) >= d.policy.Heartbeat:
+	case d.policy.Heartbeat(last, now):
 		return Heartbeat
+	case d.policy.Always:
+		return Wanted
 	default:
 		return Silence
 	}
@@ -206,8 +223,8 @@ func (d Digest) Parent() Message {
 	m.Fallback = d.policy.Title + " " + d.RunID + ": " + d.headline()
 	c := compose(m)
 	first := "*" + mrkdwn(d.headline()) + "*"
-	if d.policy.Mention != "" && d.critical() {
-		first = d.policy.Mention + " " + first
+	if who := d.policy.Mentions[d.worstNews()]; who != "" {
+		first = who + " " + first
 	}
 	c.add(SectionBlock, first, keep)
 	c.list(":rotating_light: *Not audited*", d.failedLines(d.Failed), 20, keep)
@@ -335,28 +352,28 @@ func findings(gs []Group) (n int) {
 	return n
 }
 
-// critical reports whether something is new or newly critical.
-func (d Digest) critical() bool {
+// worstNews is the worst severity of what is new or has got worse; a cluster
+// that fails anew is as bad as anything in it may be.
+func (d Digest) worstNews() checks.Severity {
+	var worst checks.Severity
 	for _, g := range d.New {
-		if g.Severity == checks.Critical {
-			return true
-		}
+		worst = checks.Worst(worst, g.Severity)
 	}
 	for _, g := range d.Changed {
 		for _, f := range g.Findings {
-			if f.Severity == checks.Critical && (f.Previous == nil || f.Previous.Severity != checks.Critical) {
-				return true
+			if f.Previous == nil || f.Severity.Rank() > f.Previous.Severity.Rank() {
+				worst = checks.Worst(worst, f.Severity)
 			}
 		}
 	}
-	for _, c := range d.Failed { // critical after nights in a row
+	for _, c := range d.Failed {
 		for _, f := range c.Findings {
-			if f.Check == clusterAccess && f.Severity == checks.Critical && f.State == audit.StateChanged {
-				return true
+			if f.Check == clusterAccess && f.Suppressed == nil && (f.State == audit.StateNew || f.State == audit.StateChanged) {
+				worst = checks.Critical
 			}
 		}
 	}
-	return false
+	return worst
 }
 
 func (d Digest) failedLines(cs []*audit.ClusterReport) []string {

@@ -243,7 +243,7 @@ func (pl *planner) closed(a Action, ts *audit.TicketState) Action {
 		return a.skip("closed as " + i.Resolution)
 	case i.ResolvedAt.After(c.AsOf) && !c.AsOf.IsZero():
 		return a.skip("closed after this run had looked")
-	case reopen && times >= pl.policy.MaxReopens:
+	case reopen && pl.policy.MaxReopens >= 0 && times >= pl.policy.MaxReopens:
 		a.Why = fmt.Sprintf("reopened %d times already, and closed while the problem lasts", times)
 		if ts.CommentedHash != a.Problem.Seen.Hash {
 			a.Kind = Comment
@@ -264,8 +264,8 @@ func (pl *planner) closed(a Action, ts *audit.TicketState) Action {
 
 // gone plans for an open ticket whose problem a run that looked did not see.
 func (pl *planner) gone(a Action, told Told) Action {
-	n := a.Problem.CleanRuns
-	if a.Reason == Resolved {
+	n, after := a.Problem.CleanRuns, pl.policy.ResolveAfter
+	if a.Reason == Resolved && after > 0 && (after == 1 || n >= after) {
 		a.Kind = CommentResolved
 		a.say("resolved", "*Not found any more:* the audit looked at everything and does not find this now.", told.Hash)
 	}

@@ -82,6 +82,9 @@ func TestPlanTickets(t *testing.T) {
 			state: known(func(ts *audit.TicketState) { ts.CommentedHash, ts.Resolved = present.Seen.Hash, true })},
 
 		{name: "resolved", problem: absent, issues: same, want: CommentResolved, comment: "Not found any more"},
+		{name: "resolved, to be said later", problem: with(func(p *Problem) { p.Seen, p.CleanRuns = Seen{}, 1 }), issues: same, policy: TicketPolicy{ResolveAfter: 2}, want: None, comment: "-"},
+		{name: "resolved, said in time", problem: with(func(p *Problem) { p.Seen, p.CleanRuns = Seen{}, 2 }), issues: same, policy: TicketPolicy{ResolveAfter: 2}, want: CommentResolved},
+		{name: "resolved, never said", problem: with(func(p *Problem) { p.Seen, p.CleanRuns = Seen{}, 9 }), issues: same, policy: TicketPolicy{ResolveAfter: -1}, want: None},
 		{name: "resolved and said", problem: absent, issues: gone, want: None, comment: "-"},
 		{name: "resolved, closing is off", problem: with(func(p *Problem) { p.Seen, p.CleanRuns = Seen{}, 99 }), issues: gone, want: None},
 		{name: "resolved, too few clean runs", problem: with(func(p *Problem) { p.Seen, p.CleanRuns = Seen{}, 2 }), issues: gone, policy: TicketPolicy{CloseAfter: 3}, want: None},
@@ -110,6 +113,8 @@ func TestPlanTickets(t *testing.T) {
 		{name: "won't do, other apostrophe", problem: present, issues: closed(day, "WON\u2019T DO"), want: Skip, why: "closed as"},
 		{name: "reopened too often", problem: present, issues: closed(day, "Done"), want: Comment, comment: "not reopened any more",
 			state: known(func(ts *audit.TicketState) { ts.Reopened = 3 })},
+		{name: "reopened without limit", problem: present, issues: closed(day, "Done"), policy: TicketPolicy{MaxReopens: -1}, want: Reopen,
+			state: known(func(ts *audit.TicketState) { ts.Reopened = 30 })},
 		{name: "reopened too often and said", problem: present, issues: closed(day, "Done"), want: None,
 			state: known(func(ts *audit.TicketState) { ts.Reopened, ts.CommentedHash = 3, present.Seen.Hash })},
 

@@ -23,12 +23,16 @@ const (
 type TicketPolicy struct {
 	// Project returns the project of a cluster's new tickets; "" files none there.
 	Project func(c *audit.ClusterReport, check string) string
-	// IssueType defaults to Task; Priorities, Components and Labels are set at
-	// creation only and never touched again.
+	// IssueType defaults to Task. It and what follows is set at creation only and
+	// never touched again.
 	IssueType  string
 	Priorities map[checks.Severity]string
 	Components []string
 	Labels     []string
+	// Assignee is an account id on Cloud, a user name on Data Center.
+	Assignee string
+	// Fields are further fields by id (customfield_10010), as the API wants them.
+	Fields map[string]any
 
 	// MinSeverity defaults to medium.
 	MinSeverity checks.Severity
@@ -39,16 +43,24 @@ type TicketPolicy struct {
 
 	Reopen       ReopenMode    // default within
 	ReopenWindow time.Duration // default 14 days
-	MaxReopens   int           // default 3; then the ticket is commented once and stays closed
+	MaxReopens   int           // default 3, negative is no limit; then the ticket is commented once and stays closed
+	// ReopenVia is the name of a transition or status; default any to an open one.
+	ReopenVia string
 	// WontFix are resolutions that mean: we know, be silent. Default Won't Do,
 	// Won't Fix, Declined, Duplicate.
 	WontFix []string
 	// AcceptedLabel on a ticket silences it; default ipam-accepted.
 	AcceptedLabel string
 
+	// ResolveAfter is how many clean runs it takes to say in the ticket that the
+	// problem is gone; default 1, negative is never. From 2 on only complete runs
+	// of the cluster count.
+	ResolveAfter int
 	// CloseAfter closes a ticket after so many complete clean runs in a row; 0,
 	// the default, leaves closing to people.
 	CloseAfter int
+	// CloseVia is the name of a transition or status; default any to a done one.
+	CloseVia string
 	// CloseResolution is given where the transition asks for one; default Done.
 	CloseResolution string
 
@@ -76,6 +88,7 @@ func (p TicketPolicy) WithDefaults() TicketPolicy {
 	p.Reopen = cmp.Or(p.Reopen, ReopenWithin)
 	p.ReopenWindow = cmp.Or(p.ReopenWindow, 14*24*time.Hour)
 	p.MaxReopens = cmp.Or(p.MaxReopens, 3)
+	p.ResolveAfter = cmp.Or(p.ResolveAfter, 1)
 	p.AcceptedLabel = cmp.Or(p.AcceptedLabel, "ipam-accepted")
 	p.CloseResolution = cmp.Or(p.CloseResolution, "Done")
 	p.IntentLag = cmp.Or(p.IntentLag, 10*time.Minute)

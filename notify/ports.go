@@ -43,9 +43,11 @@ type Issue struct {
 type NewIssue struct {
 	Project, Type, Summary, Description string
 	Labels                              []string
-	// Priority and Components are left out when empty.
+	// What follows is left out when empty.
 	Priority   string
 	Components []string
+	Assignee   string         // account id on Cloud, user name on Data Center
+	Fields     map[string]any // further ones by id, as the API wants them
 }
 
 // Edit is what is changed on an issue; zero fields stay as they are. Labels are
@@ -57,9 +59,9 @@ type Edit struct {
 
 // Tracker is all that the notifier needs of Jira; notify/jira implements it.
 type Tracker interface {
-	// Preflight proves that tickets of the type can be found, created and edited
-	// in the project, before the first write. The error says what is missing.
-	Preflight(ctx context.Context, project, issueType string) error
+	// Preflight proves that tickets like this one can be found, created and edited
+	// in its project, before the first write. The error says what is missing.
+	Preflight(ctx context.Context, like NewIssue) error
 	// Search returns the tool's issues in the projects that are open or were
 	// touched within recent. It is eventually consistent, except for the issues
 	// whose ids are given (as far as the tracker can do that).
@@ -77,11 +79,12 @@ type Tracker interface {
 	// Comment posts body unless the newest comment of this tool has the same
 	// ref, and reports whether it did. A body ends with CommentRef(ref).
 	Comment(ctx context.Context, id, ref, body string) (bool, error)
-	// Reopen moves a done issue to a status that is not done.
-	Reopen(ctx context.Context, id string) error
+	// Reopen moves a done issue to a status that is not done, by the transition or
+	// to the status named via, if it is not empty.
+	Reopen(ctx context.Context, id, via string) error
 	// Close moves the issue to a done status, with the resolution if the
-	// transition asks for one.
-	Close(ctx context.Context, id, resolution string) error
+	// transition asks for one. via as in Reopen.
+	Close(ctx context.Context, id, via, resolution string) error
 	// String names the place for people.
 	String() string
 }

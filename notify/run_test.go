@@ -377,6 +377,15 @@ func TestBrakes(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
+	t.Run("required field, given", func(t *testing.T) {
+		w := newWorld(t, fakejira.Config{Projects: []fakejira.Project{{Key: "OPS", Components: []string{"net"}, Fields: []fakejira.Field{{ID: "customfield_10010", Name: "Team", Kind: fakejira.Text, Required: true}}}}}, fakeslack.Config{})
+		w.o.Tickets.Fields, w.o.Tickets.Assignee, w.o.Tickets.Components = map[string]any{"customfield_10010": "SRE"}, "kim", []string{"net"}
+		w.o.Tickets.Priorities = map[checks.Severity]string{checks.High: "High"}
+		w.run(sick("prod-1", checks.High, "node-a"))
+		if i := w.only(); string(i.Fields["customfield_10010"]) != `"SRE"` || string(i.Fields["assignee"]) != `{"accountId":"kim"}` || i.Priority != "High" || len(i.Components) != 1 {
+			t.Errorf("%+v", i)
+		}
+	})
 	t.Run("may not browse", func(t *testing.T) {
 		w := newWorld(t, fakejira.Config{Projects: []fakejira.Project{{Key: "OPS", Denied: []string{fakejira.BrowseProjects}}}}, fakeslack.Config{})
 		if _, err := w.try(sick("prod-1", checks.High, "node-a")); err == nil || !strings.Contains(err.Error(), "BROWSE_PROJECTS") {

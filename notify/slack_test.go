@@ -39,10 +39,30 @@ func TestSilenceAndHeartbeat(t *testing.T) {
 		w.run(partial)
 		w.digests(3 + n)
 	}
-	w.o.Digest.Heartbeat = -1
+	w.o.Digest.Heartbeat = func(time.Time, time.Time) bool { return false }
 	w.at = w.at.Add(60 * 24 * time.Hour)
 	w.run(ongoing)
 	w.digests(4)
+	w.o.Digest.Always = true
+	w.nextNight()
+	w.run(ongoing)
+	w.digests(5)
+}
+
+func TestEveryWeek(t *testing.T) {
+	monday := notify.EveryWeek(time.Monday)
+	at := func(day, hour int) time.Time { return time.Date(2026, 12, day, hour, 0, 0, 0, time.UTC) } // the 7th is a Monday
+	for _, tc := range []struct {
+		last, now time.Time
+		want      bool
+	}{
+		{time.Time{}, at(2, 2), true}, {at(2, 2), at(3, 2), false}, {at(6, 2), at(7, 2), true}, {at(7, 2), at(7, 5), false},
+		{at(7, 2), at(13, 23), false}, {at(6, 2), at(9, 2), true}, {at(7, 2), at(14, 2), true},
+	} {
+		if got := monday(tc.last, tc.now); got != tc.want {
+			t.Errorf("last %s, now %s: %v", tc.last, tc.now, got)
+		}
+	}
 }
 
 func TestLostAnswerOfPost(t *testing.T) {

@@ -70,7 +70,7 @@ func newWorldThatWaits(t *testing.T, jc fakejira.Config, sc fakeslack.Config, ti
 	jo := jira.Options{Flavour: jira.Cloud, BaseURL: w.jira.URL(), BrowseURL: "https://jira.example.com/", User: mail, Token: jiraToken}
 	jbase := fence.Jira(t).Transport(nil)
 	if jc.Flavour == fakejira.DataCenter {
-		jo.Flavour, jbase = jira.DataCenter, http.DefaultTransport
+		jo.Flavour, jo.User, jbase = jira.DataCenter, "", http.DefaultTransport
 	}
 	jo.Transport = transport(jbase)
 	if w.client.Tracker, err = jira.New(jo); err != nil {
@@ -83,7 +83,7 @@ func newWorldThatWaits(t *testing.T, jc fakejira.Config, sc fakeslack.Config, ti
 	}
 	w.o = notify.Options{
 		Tickets:  notify.TicketPolicy{Project: func(*audit.ClusterReport, string) string { return "OPS" }},
-		Digest:   notify.DigestPolicy{Channel: func(*audit.ClusterReport) string { return channel }, Mention: "<!here>"},
+		Digest:   notify.DigestPolicy{Channel: func(*audit.ClusterReport) string { return channel }, Mentions: map[checks.Severity]string{checks.Critical: "<!here>"}},
 		Patience: 50 * time.Millisecond, Now: w.now,
 	}
 	return w

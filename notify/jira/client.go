@@ -27,6 +27,15 @@ const (
 	DataCenter Flavour = "datacenter"
 )
 
+// DetectFlavour tells Atlassian's own hosts from all others.
+func DetectFlavour(baseURL string) Flavour {
+	u, err := url.Parse(baseURL)
+	if err == nil && (strings.HasSuffix(u.Hostname(), ".atlassian.net") || u.Hostname() == "api.atlassian.com") {
+		return Cloud
+	}
+	return DataCenter
+}
+
 // Options are how Jira is reached.
 type Options struct {
 	Flavour Flavour
@@ -36,7 +45,8 @@ type Options struct {
 	// BrowseURL is what people's links start with; default BaseURL. The API's own
 	// "self" links lead to the gateway and are no use to people.
 	BrowseURL string
-	// User is the e-mail address on Cloud, empty on Data Center.
+	// User is the e-mail address on Cloud; empty on Data Center, unless Token is a
+	// password there.
 	User string
 	// Token is an API token on Cloud, a personal access token on Data Center.
 	Token string
@@ -72,10 +82,10 @@ func New(o Options) (*Client, error) {
 		o.Transport = notify.NewTransport(notify.TransportOptions{Secrets: []string{o.Token}})
 	}
 	var rt http.RoundTripper
-	switch o.Flavour {
-	case Cloud:
+	switch {
+	case o.Flavour == Cloud, o.Flavour == DataCenter && o.User != "":
 		rt = &gojira.BasicAuthTransport{Username: o.User, Password: o.Token, Transport: guard{o.Transport}}
-	case DataCenter:
+	case o.Flavour == DataCenter:
 		rt = &gojira.PATAuthTransport{Token: o.Token, Transport: guard{o.Transport}}
 	default:
 		return nil, fmt.Errorf("jira: flavour %q: want %s or %s", o.Flavour, Cloud, DataCenter)

@@ -3,6 +3,7 @@ package jira
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -38,6 +39,14 @@ func (c *Client) Create(ctx context.Context, n notify.NewIssue) (notify.Issue, e
 	for _, name := range n.Components {
 		f.Components = append(f.Components, &gojira.Component{Name: name})
 	}
+	unknowns := maps.Clone(n.Fields)
+	if n.Assignee != "" {
+		if unknowns == nil {
+			unknowns = map[string]any{}
+		}
+		unknowns["assignee"] = map[string]string{c.userKey(): n.Assignee}
+	}
+	f.Unknowns = unknowns
 	created, resp, err := c.api.Issue.CreateWithContext(ctx, &gojira.Issue{Fields: f})
 	if err := c.check(resp, err, true, "create in "+n.Project); err != nil {
 		return notify.Issue{}, err
@@ -110,26 +119,35 @@ func (c *Client) lastRef(ctx context.Context, id string) (string, error) {
 	return "", nil
 }
 
+// userKey is what names a user: Cloud has no user names any more.
+func (c *Client) userKey() string {
+	if c.o.Flavour == Cloud {
+		return "accountId"
+	}
+	return "name"
+}
+
 // Reopen implements notify.Tracker.
-func (c *Client) Reopen(ctx context.Context, id string) error {
-	return c.transition(ctx, id, []string{gojira.StatusCategoryToDo, gojira.StatusCategoryInProgress}, "")
+func (c *Client) Reopen(ctx context.Context, id, via string) error {
+	return c.transition(ctx, id, via, []string{gojira.StatusCategoryToDo, gojira.StatusCategoryInProgress}, "")
 }
 
 // Close implements notify.Tracker.
-func (c *Client) Close(ctx context.Context, id, resolution string) error {
-	return c.transition(ctx, id, []string{gojira.StatusCategoryComplete}, resolution)
+func (c *Client) Close(ctx context.Context, id, via, resolution string) error {
+	return c.transition(ctx, id, via, []string{gojira.StatusCategoryComplete}, resolution)
 }
 
 // transition takes the first way to one of the categories, in their order. Ids
 // and names of transitions are every workflow's own, categories are not.
-func (c *Client) transition(ctx context.Context, id string, categories []string, resolution string) error {
+func (c *Client) transition(ctx context.Context, id, via string, categories []string, resolution string) error {
 	all, resp, err := c.api.Issue.GetTransitionsWithContext(ctx, url.PathEscape(id))
 	if err := c.check(resp, err, false, "transitions of "+id); err != nil {
 		return err
 	}
 	for _, category := range categories {
 		for _, t := range all {
-			if t.To.StatusCategory.Key != category || asksForMore(t) {
+			if t.To.StatusCategory.Key != category || asksForMore(t) ||
+				via != "" && !strings.EqualFold(via, t.Name) && !strings.EqualFold(via, t.To.Name) {
 				continue
 			}
 			body := map[string]any{"transition": map[string]string{"id": t.ID}}

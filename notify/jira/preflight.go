@@ -3,15 +3,18 @@ package jira
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+
+	"ipamaudit/notify"
 )
 
 // Preflight implements notify.Tracker: who we are, what we may, and whether the
 // create screen takes what we send and asks for nothing else.
-func (c *Client) Preflight(ctx context.Context, project, issueType string) error {
+func (c *Client) Preflight(ctx context.Context, like notify.NewIssue) error {
 	if !c.self {
 		var me struct {
 			Name string `json:"displayName"`
@@ -21,10 +24,10 @@ func (c *Client) Preflight(ctx context.Context, project, issueType string) error
 		}
 		c.self = true
 	}
-	if err := c.permissions(ctx, project); err != nil {
+	if err := c.permissions(ctx, like.Project); err != nil {
 		return err
 	}
-	return c.createScreen(ctx, project, issueType)
+	return c.createScreen(ctx, like)
 }
 
 // needed are the permissions without which tickets cannot be kept. Without
@@ -60,7 +63,8 @@ type metaRow struct {
 	HasDefault bool   `json:"hasDefaultValue"`
 }
 
-func (c *Client) createScreen(ctx context.Context, project, issueType string) error {
+func (c *Client) createScreen(ctx context.Context, like notify.NewIssue) error {
+	project, issueType := like.Project, like.Type
 	root := "rest/api/2/issue/createmeta/" + url.PathEscape(project) + "/issuetypes"
 	types, err := c.meta(ctx, root)
 	if err != nil {
@@ -78,7 +82,13 @@ func (c *Client) createScreen(ctx context.Context, project, issueType string) er
 	if err != nil {
 		return err
 	}
-	ours := []string{"summary", "description", "labels"}
+	ours := append([]string{"summary", "description", "labels"}, slices.Sorted(maps.Keys(like.Fields))...)
+	if len(like.Components) > 0 {
+		ours = append(ours, "components")
+	}
+	if like.Assignee != "" {
+		ours = append(ours, "assignee")
+	}
 	var absent, required []string
 	for _, o := range ours {
 		if !slices.ContainsFunc(fields, func(f metaRow) bool { return f.id() == o }) {
@@ -93,10 +103,10 @@ func (c *Client) createScreen(ctx context.Context, project, issueType string) er
 	}
 	switch {
 	case len(absent) > 0:
-		return fmt.Errorf("jira: project %s: the create screen of %s lacks %s; without labels a ticket is not found again",
+		return fmt.Errorf("jira: project %s: the create screen of %s lacks %s (without labels a ticket is not found again)",
 			project, issueType, strings.Join(absent, ", "))
 	case len(required) > 0:
-		return fmt.Errorf("jira: project %s: the create screen of %s requires %s, which this program does not fill in",
+		return fmt.Errorf("jira: project %s: the create screen of %s requires %s: give them values in the configuration",
 			project, issueType, strings.Join(required, ", "))
 	}
 	return nil
