@@ -75,14 +75,20 @@ func scriptTarball(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(errors.Join(w.Close(), z.Close(), f.Close()))
 }
 
-// scriptTruncate: truncate FILE PERCENT keeps only the beginning of a file.
+// scriptTruncate: truncate FILE PERCENT keeps only the beginning of a file;
+// truncate FILE -BYTES takes so much off its end.
 func scriptTruncate(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
-		ts.Fatalf("usage: truncate FILE PERCENT")
+		ts.Fatalf("usage: truncate FILE PERCENT|-BYTES")
 	}
-	percent, err := strconv.Atoi(args[1])
+	n, err := strconv.Atoi(args[1])
 	ts.Check(err)
-	ts.Check(os.Truncate(ts.MkAbs(args[0]), int64(len(ts.ReadFile(args[0]))*percent/100)))
+	size := len(ts.ReadFile(args[0]))
+	keep := size * n / 100
+	if n < 0 {
+		keep = size + n
+	}
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), int64(keep)))
 }
 
 // scriptGenJunk: genjunk FILE MIB writes so much of objects that are of no

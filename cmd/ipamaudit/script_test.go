@@ -27,15 +27,14 @@ import (
 
 var updateScripts = flag.Bool("update", false, "rewrite what the scripts compare with")
 
-// features turns on the parts of scripts that wait for something:
+// features turns on the parts of scripts that wait for a decision:
 //
-//	[notify]   tickets and digests
 //	[lossy]    an object that cannot be used makes the checks that need its kind
 //	           incomplete (exit code 3)
 //	[cutyaml]  a List of YAML without its kind, which kubectl writes last, was cut off
 //	[noanno]   pods without Calico's annotations prove nothing while blocks are unread
 func features() map[string]bool {
-	return map[string]bool{"notify": false, "lossy": false, "cutyaml": false, "noanno": false}
+	return map[string]bool{"lossy": false, "cutyaml": false, "noanno": false}
 }
 
 // maxMemory bounds what a program that a script runs may have resident, in
