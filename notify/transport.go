@@ -265,7 +265,8 @@ func (e *redactedError) Unwrap() error { return e.err }
 
 func redact(s string, secrets []string) string {
 	for _, secret := range secrets {
-		if secret != "" {
+		// A token is long; a shorter text would be blotted out of words.
+		if len(secret) >= 8 {
 			s = strings.ReplaceAll(s, secret, "<secret>")
 		}
 	}

@@ -25,7 +25,6 @@ var formats = map[string]format{
 	// Jira refuses the whole ticket for one label with a space.
 	"label": {pattern: regexp.MustCompile(`^\S{1,255}$`), wants: "a label: no spaces, at most 255 characters"},
 	// Tickets are found by labels that start with it: nothing that JQL would want escaped.
-	"prefix":  {pattern: regexp.MustCompile(`^[a-z][a-z0-9-]{0,60}$`), wants: "lower case letters, digits and hyphens"},
 	"channel": {pattern: regexp.MustCompile(`^#?[^\s#]+$`), wants: "a channel id such as C0123456789"},
 	"mention": {pattern: regexp.MustCompile(`^(here|channel|[UWS][A-Z0-9]{2,})$`), wants: "here, channel, or the id of a user (U…) or group (S…)"},
 }

@@ -22,7 +22,6 @@ type Jira struct {
 	Project     string      `yaml:"project" format:"project" doc:"key of the project; clusters may have their own"`
 	IssueType   string      `yaml:"issueType" default:"Task" doc:"name of the issue type"`
 	Labels      []string    `yaml:"labels" format:"label" doc:"further labels of new tickets"`
-	LabelPrefix string      `yaml:"labelPrefix" default:"ipamaudit" format:"prefix" doc:"label of every ticket and start of the one that identifies it; never change it"`
 	MinSeverity string      `yaml:"minSeverity" default:"medium" enum:"low,medium,high,critical" doc:"lowest severity that gets a ticket"`
 	Priorities  Priorities  `yaml:"priorities" doc:"names of priorities; empty: as the project sets it"`
 	Components  []string    `yaml:"components" doc:"names of components, which must exist"`
@@ -125,9 +124,6 @@ func (j *Jira) validate(clusters []Cluster, f *findings) {
 	}
 	if j.IssueType == "" {
 		f.fail("jira.issueType", "must not be empty")
-	}
-	if j.LabelPrefix == "" {
-		f.fail("jira.labelPrefix", "must not be empty: tickets are found again by it")
 	}
 	if j.APIBaseURL == "" {
 		f.fail("jira.apiBaseURL", "is required to file tickets")

@@ -43,6 +43,9 @@ func (o *runOptions) finish(ctx context.Context, a *app, rep *audit.Report, next
 			return err
 		}
 	}
+	for _, n := range out.Notices {
+		o.log.Warn(n)
+	}
 	for _, t := range out.Tickets {
 		if t.Action.Writes() || t.Error != "" {
 			o.log.Info("ticket", "cluster", t.Cluster, "check", t.Check, "action", string(t.Action), "key", t.Key, "url", t.URL, "why", t.Why, "error", t.Error)
@@ -85,7 +88,7 @@ func (o *runOptions) policy(a *app) notify.Options {
 		opts.Tickets = ticketPolicy(c)
 	}
 	if c.Slack.Enabled {
-		opts.Digest = digestPolicy(c, a.now())
+		opts.Digest = digestPolicy(c)
 	}
 	return opts
 }
@@ -96,32 +99,75 @@ func ticketPolicy(c *config.Config) notify.TicketPolicy {
 	p := notify.TicketPolicy{
 		Project:    func(r *audit.ClusterReport, _ string) string { return j.ProjectOf(clusterNamed(c, r.Name)) },
 		IssueType:  j.IssueType,
-		Components: j.Components, Labels: j.Labels,
-		Priorities:  map[checks.Severity]string{},
+		Priorities: map[checks.Severity]string{},
+		Components: j.Components, Labels: j.Labels, Assignee: j.Assignee, Fields: map[string]any{},
 		MinSeverity: least, After: c.TicketAfterRuns, MaxNew: j.MaxNewTicketsPerRun,
-		Reopen: notify.ReopenMode(j.Reopen), ReopenWindow: j.ReopenWithin, MaxReopens: j.MaxReopens,
+		Reopen: notify.ReopenMode(j.Reopen), ReopenWindow: j.ReopenWithin, MaxReopens: j.MaxReopens, ReopenVia: j.ReopenTransition,
 		WontFix: j.WontFixResolutions, AcceptedLabel: j.AcceptedLabel,
-		CloseResolution: j.Resolution,
+		CloseVia: j.ResolveTransition, CloseResolution: j.Resolution,
 	}
 	for _, s := range checks.Severities() {
 		if name := j.Priorities.Of(string(s)); name != "" {
 			p.Priorities[s] = name
 		}
 	}
-	if j.OnResolve == "transition" {
+	for _, f := range j.Fields {
+		p.Fields[f.ID] = f.Value
+	}
+	if j.MaxReopens == 0 {
+		p.MaxReopens = -1 // no limit
+	}
+	switch j.OnResolve {
+	case "none":
+		p.ResolveAfter = -1
+	case "comment":
+		p.ResolveAfter = j.ResolveAfterCleanRuns
+	case "transition":
 		p.CloseAfter = j.ResolveAfterCleanRuns
 	}
 	return p
 }
 
-func digestPolicy(c *config.Config, now time.Time) notify.DigestPolicy {
+func digestPolicy(c *config.Config) notify.DigestPolicy {
 	s := &c.Slack
 	least, _ := checks.ParseSeverity(s.MinSeverity)
 	p := notify.DigestPolicy{
 		Channel:     func(r *audit.ClusterReport) string { return s.ChannelOf(clusterNamed(c, r.Name)) },
-		MinSeverity: least,
+		MinSeverity: least, Always: !s.OnlyChanges, Mentions: map[checks.Severity]string{},
+	}
+	for _, sev := range checks.Severities() {
+		if who := mentions(s.Mentions.Of(string(sev))); who != "" {
+			p.Mentions[sev] = who
+		}
+	}
+	if day, ok := weekdays[s.Heartbeat]; ok {
+		p.Heartbeat = notify.EveryWeek(day)
+	} else {
+		p.Heartbeat = func(time.Time, time.Time) bool { return false }
 	}
 	return p
+}
+
+var weekdays = map[string]time.Weekday{
+	"sunday": time.Sunday, "monday": time.Monday, "tuesday": time.Tuesday, "wednesday": time.Wednesday,
+	"thursday": time.Thursday, "friday": time.Friday, "saturday": time.Saturday,
+}
+
+// mentions writes people, groups and channels as Slack does. The
+// configuration has checked their form.
+func mentions(who []string) string {
+	out := make([]string, 0, len(who))
+	for _, w := range who {
+		switch {
+		case w == "here" || w == "channel":
+			out = append(out, "<!"+w+">")
+		case strings.HasPrefix(w, "S"):
+			out = append(out, "<!subteam^"+w+">")
+		default:
+			out = append(out, "<@"+w+">")
+		}
+	}
+	return strings.Join(out, " ")
 }
 
 func clusterNamed(c *config.Config, name string) config.Cluster {
@@ -225,7 +271,8 @@ func (d *diagnosis) notifiers(ctx context.Context, c *config.Config) {
 		t, err := jiraClient(&c.Jira, log)
 		for _, project := range projects(c) {
 			if err == nil {
-				err = t.Preflight(ctx, project, c.Jira.IssueType)
+				p := ticketPolicy(c)
+				err = t.Preflight(ctx, notify.NewIssue{Project: project, Type: p.IssueType, Components: p.Components, Assignee: p.Assignee, Fields: p.Fields})
 			}
 			if err != nil {
 				d.gap(&d.notify, "jira", "%s", oneLine(err))

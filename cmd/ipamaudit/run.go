@@ -101,6 +101,10 @@ func (o *runOptions) complete(a *app, cmd *cobra.Command) error {
 			return usage("no check is called %q%s", id, suggest(id, checkIDs()))
 		}
 	}
+	if !slices.ContainsFunc(checkIDs(), o.selected) {
+		// A run that looks at nothing would say that it found nothing.
+		return usage("no check is left to run: --check, --skip and the configuration leave out all of them")
+	}
 	if o.dryRun && !o.notify {
 		return usage("--dry-run shows what --notify would do: give both")
 	}
