@@ -204,12 +204,16 @@ func firstPool(uses []borrowedUse) *ipam.Pool { return uses[0].alloc.Block.Pool(
 func borrowedSteps(c commands, p *ipam.Pool, node string, uses []borrowedUse) []Step {
 	steps := capacitySteps(c, p, nil)
 	var pods []*ipam.Pod
-	tunnel := false
+	var tunnels []string
 	for _, u := range uses {
 		if u.holder.Pod != nil {
 			pods = append(pods, u.holder.Pod)
-		} else {
-			tunnel = true
+			continue
+		}
+		for _, t := range u.holder.Node.Tunnels {
+			if t.IP == u.alloc.IP {
+				tunnels = append(tunnels, t.Kind)
+			}
 		}
 	}
 	del, bare, fixed := recreate(c, pods, commandLimit)
@@ -223,12 +227,13 @@ func borrowedSteps(c commands, p *ipam.Pool, node string, uses []borrowedUse) []
 			Verify: c.showBorrowed() + "   # lists none of " + node,
 		})
 	}
-	if tunnel {
-		steps = append(steps, Step{
-			Title:    "Once a block is free, let calico-node take a tunnel address from it",
-			Commands: []string{"kubectl get pods -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node), "kubectl delete pod -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node)},
-			Risk:     Disruptive, Verify: c.showBorrowed() + "   # lists no tunnel of " + node,
-		})
+	if len(tunnels) > 0 {
+		// Through a restart alone calico-node keeps an address that is booked
+		// for its tunnel (node/pkg/allocateip: ensureHostTunnelAddress).
+		restart := restartCalicoNode(node, "Once a block is free, let calico-node take a tunnel address from it: without the annotation it gives its old one back when it starts")
+		restart.Commands = append(c.forgetTunnels(node, tunnels), restart.Commands...)
+		restart.Verify = c.showBorrowed() + "   # lists no tunnel of " + node
+		steps = append(steps, restart)
 	}
 	if len(fixed) > 0 {
 		steps = append(steps, routingStep(c, "Fixed addresses come back to the same block: "+names(fixed, 5)+" need their route carried instead"))

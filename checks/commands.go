@@ -2,7 +2,9 @@ package checks
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
+	"time"
 
 	"ipamaudit/ipam"
 )
@@ -141,6 +143,79 @@ func (c commands) blockLimit(n int) string {
 // disablePool keeps new pods out of a pool; running ones keep their addresses.
 func (c commands) disablePool(name string) string {
 	return "kubectl patch " + c.resource(ipam.ResPools) + " " + quote(name) + ` --type merge -p '{"spec":{"disabled":true}}'`
+}
+
+// usersOf searches running pods and nodes for the addresses.
+func (c commands) usersOf(ips []netip.Addr) []string {
+	if len(ips) == 0 {
+		return nil
+	}
+	var patterns strings.Builder
+	for _, ip := range ips {
+		patterns.WriteString(" -e " + quote(ip.String()))
+	}
+	return []string{
+		`kubectl get pods -A --field-selector=status.phase!=Succeeded,status.phase!=Failed -o custom-columns='NAMESPACE:.metadata.namespace,POD:.metadata.name,STATUS:.status.podIPs[*].ip,CALICO:.metadata.annotations.cni\.projectcalico\.org/podIPs' | grep -wF` + patterns.String() + "   # must print nothing",
+		"kubectl get nodes -o yaml | grep -wF" + patterns.String() + "   # must print nothing",
+	}
+}
+
+// releaseIP frees one address without any check of use
+// (calicoctl ipam release --ip, in all versions with calicoctl ipam).
+func (c commands) releaseIP(ip netip.Addr) string {
+	return "calicoctl ipam release --ip=" + ip.String()
+}
+
+// releaseFromReport locks, lists, releases what is listed, and unlocks.
+// --from-report is there since v3.18, more than one since v3.21 at the latest:
+// then only what is leaked in all of them is released. One report has to be
+// newer than the lock.
+func (c commands) releaseFromReport() []string {
+	if c.version.Before(3, 21) {
+		return []string{
+			"calicoctl datastore migrate lock",
+			"calicoctl ipam check --show-problem-ips -o leaks.json   # read it: is any of them in use?",
+			"calicoctl ipam release --from-report=leaks.json",
+			"calicoctl datastore migrate unlock",
+		}
+	}
+	return []string{
+		"calicoctl ipam check --show-problem-ips -o leaks-before.json   # an hour before the rest: only what both reports list is released",
+		"calicoctl datastore migrate lock",
+		"calicoctl ipam check --show-problem-ips -o leaks-locked.json",
+		"calicoctl ipam release --from-report=leaks-before.json --from-report=leaks-locked.json",
+		"calicoctl datastore migrate unlock",
+	}
+}
+
+// leakGracePeriod sets how long the collector waits before it frees a leaked
+// address; 0 switches it off (KubeControllersConfiguration, since v3.20).
+func (c commands) leakGracePeriod(d time.Duration) string {
+	return "kubectl patch " + c.resource(ipam.ResKubeCtrl) + ` default --type merge -p '{"spec":{"controllers":{"node":{"leakGracePeriod":"` + d.String() + `"}}}}'`
+}
+
+// deleteHandle deletes one IPAMHandle.
+func (c commands) deleteHandle(name string) string {
+	return "kubectl delete " + c.resource(ipam.ResHandles) + " " + quote(name)
+}
+
+// forgetTunnels removes the annotations of these kinds of tunnel from a node.
+func (c commands) forgetTunnels(node string, kinds []string) []string {
+	annotation := map[string]string{"ipip": "IPv4IPIPTunnelAddr", "vxlan": "IPv4VXLANTunnelAddr", "vxlan-v6": "IPv6VXLANTunnelAddr",
+		"wireguard": "IPv4WireguardInterfaceAddr", "wireguard-v6": "IPv6WireguardInterfaceAddr"}
+	var out []string
+	for _, k := range kinds {
+		if a := annotation[k]; a != "" {
+			out = append(out, "kubectl annotate node "+quote(node)+" projectcalico.org/"+a+"-")
+		}
+	}
+	return out
+}
+
+// restartAgent restarts calico-node on one node, in whatever namespace it is;
+// pods keep their network meanwhile.
+func restartAgent(node string) string {
+	return "kubectl delete pod -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node)
 }
 
 // quote makes s one word for a POSIX shell. Names come from the cluster and

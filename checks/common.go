@@ -379,7 +379,7 @@ func blockName(cidr netip.Prefix) string {
 func restartCalicoNode(node, title string) Step {
 	return Step{
 		Title:    title,
-		Commands: []string{"kubectl delete pod -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node)},
+		Commands: []string{restartAgent(node)},
 		Risk:     Disruptive, Verify: "kubectl get pods -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node) + "   # Running and ready",
 	}
 }

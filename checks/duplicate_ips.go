@@ -180,7 +180,7 @@ func duplicateSteps(c commands, in *Input, ip netip.Addr, pods []*ipam.Pod, tunn
 	if len(tunnels) > 0 && !tunnelBooked {
 		var cmds []string
 		for _, t := range tunnels {
-			cmds = append(cmds, c.restartAgent(calicoNamespace(in), t.Node.Name))
+			cmds = append(cmds, restartAgent(t.Node.Name))
 		}
 		steps = append(steps, Step{
 			Title:    "Restart calico-node there: it takes another tunnel address, since this one is not booked for it. Before the pod: deleting that first would free an address in use",

@@ -211,8 +211,3 @@ func reusedHandle(id string) bool {
 	_, container, ok := strings.Cut(id, ".")
 	return !ok || strings.Trim(container, "0123456789abcdef") != ""
 }
-
-// deleteHandle deletes one IPAMHandle.
-func (c commands) deleteHandle(name string) string {
-	return "kubectl delete " + c.resource(ipam.ResHandles) + " " + quote(name)
-}

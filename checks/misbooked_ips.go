@@ -116,7 +116,7 @@ func misbookedSteps(c commands, in *Input, nodes []string, pods []*ipam.Pod) []S
 		for _, n := range nodes[:min(len(nodes), commandLimit)] {
 			s.Commands = append(s.Commands,
 				"kubectl debug node/"+quote(n)+" -it --image=busybox -- cat /host/var/lib/calico/nodename   # must print "+quote(n),
-				c.restartAgent(calicoNamespace(in), n))
+				restartAgent(n))
 		}
 		steps = append(steps, s)
 	}
@@ -141,15 +141,4 @@ func misbookedSteps(c commands, in *Input, nodes []string, pods []*ipam.Pod) []S
 		})
 	}
 	return steps
-}
-
-// leakGracePeriod sets how long the collector waits before it frees a leaked
-// address; 0 switches it off (KubeControllersConfiguration, since v3.20).
-func (c commands) leakGracePeriod(d time.Duration) string {
-	return fmt.Sprintf(`kubectl patch %s default --type merge -p '{"spec":{"controllers":{"node":{"leakGracePeriod":"%s"}}}}'`, c.resource(ipam.ResKubeCtrl), d)
-}
-
-// restartAgent restarts calico-node on one node; pods keep their network meanwhile.
-func (c commands) restartAgent(namespace, node string) string {
-	return "kubectl -n " + quote(namespace) + " delete pod -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node)
 }

@@ -32,6 +32,7 @@ func releaseRisk(in *Input) string {
 				machines++
 			case ipam.HeldUnowned:
 				byHand++
+			default:
 			}
 		}
 	}
@@ -114,48 +115,5 @@ func collectorStep(c commands, in *Input, what string) Step {
 		Title:    "calico-kube-controllers collects " + what + " by itself within about 20 minutes: see whether it runs and why it does not, and restart it if it has stalled",
 		Commands: []string{get, "kubectl -n " + quote(ns) + " logs deployment/calico-kube-controllers --since=2h | grep -iE 'leak|garbage|cleanup|locked' | tail -50", "kubectl -n " + quote(ns) + " rollout restart deployment calico-kube-controllers"},
 		Risk:     Disruptive, Verify: "ipamaudit run   # 30 minutes later: they are gone",
-	}
-}
-
-// usersOf searches running pods and nodes for the addresses.
-func (c commands) usersOf(ips []netip.Addr) []string {
-	if len(ips) == 0 {
-		return nil
-	}
-	var patterns strings.Builder
-	for _, ip := range ips {
-		patterns.WriteString(" -e " + quote(ip.String()))
-	}
-	return []string{
-		`kubectl get pods -A --field-selector=status.phase!=Succeeded,status.phase!=Failed -o custom-columns='NAMESPACE:.metadata.namespace,POD:.metadata.name,STATUS:.status.podIPs[*].ip,CALICO:.metadata.annotations.cni\.projectcalico\.org/podIPs' | grep -wF` + patterns.String() + "   # must print nothing",
-		"kubectl get nodes -o yaml | grep -wF" + patterns.String() + "   # must print nothing",
-	}
-}
-
-// releaseIP frees one address without any check of use
-// (calicoctl ipam release --ip, in all versions with calicoctl ipam).
-func (c commands) releaseIP(ip netip.Addr) string {
-	return "calicoctl ipam release --ip=" + ip.String()
-}
-
-// releaseFromReport locks, lists, releases what is listed, and unlocks.
-// --from-report is there since v3.18, more than one since v3.21 at the latest:
-// then only what is leaked in all of them is released. One report has to be
-// newer than the lock.
-func (c commands) releaseFromReport() []string {
-	if c.version.Before(3, 21) {
-		return []string{
-			"calicoctl datastore migrate lock",
-			"calicoctl ipam check --show-problem-ips -o leaks.json   # read it: is any of them in use?",
-			"calicoctl ipam release --from-report=leaks.json",
-			"calicoctl datastore migrate unlock",
-		}
-	}
-	return []string{
-		"calicoctl ipam check --show-problem-ips -o leaks-before.json   # an hour before the rest: only what both reports list is released",
-		"calicoctl datastore migrate lock",
-		"calicoctl ipam check --show-problem-ips -o leaks-locked.json",
-		"calicoctl ipam release --from-report=leaks-before.json --from-report=leaks-locked.json",
-		"calicoctl datastore migrate unlock",
 	}
 }

@@ -134,7 +134,7 @@ func stuckCauses() []stuckCause {
 				return []Step{{
 					Title: "Look at the nodename file of the node; calico-node writes it anew when it starts",
 					Commands: []string{"kubectl debug node/" + quote(f.node) + " -it --image=busybox -- cat /host/var/lib/calico/nodename   # must print " + quote(f.node),
-						f.c.restartAgent(calicoNamespace(f.in), f.node)},
+						restartAgent(f.node)},
 					Risk: Disruptive, Verify: "The pods start.",
 				}}
 			},
@@ -414,6 +414,9 @@ func hostRouteSteps(f stuckFacts) []Step {
 				old = append(old, u)
 			}
 		}
+	}
+	if len(look.Commands) == 0 {
+		look.Commands = []string{"kubectl get pods -A -o wide --field-selector spec.nodeName=" + quote(f.node)}
 	}
 	steps := []Step{look}
 	if del, bare, fixed := recreate(f.c, old, commandLimit); len(del)+len(bare)+len(fixed) > 0 {

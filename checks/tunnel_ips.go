@@ -255,7 +255,7 @@ func tunnelSteps(c commands, in *Input, node string, lacking *ipam.Pool, borrowe
 	}
 	s := Step{
 		Title:    "Restart calico-node there: it books its tunnel address when it starts, and takes another one where this one is not its own",
-		Commands: []string{c.restartAgent(calicoNamespace(in), node)},
+		Commands: []string{restartAgent(node)},
 		Risk:     Disruptive, Verify: "kubectl get node " + quote(node) + " -o yaml | grep -iE 'tunnel|wireguard'   # then calicoctl ipam show --ip=ADDRESS: booked for this tunnel",
 	}
 	if len(borrowed) > 0 {
@@ -264,17 +264,4 @@ func tunnelSteps(c commands, in *Input, node string, lacking *ipam.Pool, borrowe
 		s.Verify = c.showBorrowed() + "   # lists no tunnel of " + node
 	}
 	return append(steps, s)
-}
-
-// forgetTunnels removes the annotations of these kinds of tunnel from a node.
-func (c commands) forgetTunnels(node string, kinds []string) []string {
-	annotation := map[string]string{"ipip": "IPv4IPIPTunnelAddr", "vxlan": "IPv4VXLANTunnelAddr", "vxlan-v6": "IPv6VXLANTunnelAddr",
-		"wireguard": "IPv4WireguardInterfaceAddr", "wireguard-v6": "IPv6WireguardInterfaceAddr"}
-	var out []string
-	for _, k := range kinds {
-		if a := annotation[k]; a != "" {
-			out = append(out, "kubectl annotate node "+quote(node)+" projectcalico.org/"+a+"-")
-		}
-	}
-	return out
 }
