@@ -103,7 +103,7 @@ func (a *app) wantsJSON(args []string) bool {
 // there is more to say than a line holds, that comes before it.
 func (a *app) lastLine(code int, why string) {
 	if a.json {
-		slog.New(slog.NewJSONHandler(a.err, nil)).Info(why, "exitCode", code)
+		slog.New(slog.NewJSONHandler(a.err, nil)).Info("finished", "exitCode", code, "why", why)
 		return
 	}
 	why = strings.TrimSpace(why)

@@ -180,12 +180,12 @@ func checkLastLine(ts *testscript.TestScript, code int, stderr string) {
 		return
 	}
 	entry := struct {
-		Msg      string
+		Why      string
 		ExitCode *int
 	}{}
 	ts.Check(json.Unmarshal([]byte(last), &entry))
-	if entry.ExitCode == nil || *entry.ExitCode != code || entry.Msg == "" {
-		ts.Fatalf("the last line on stderr is %q, want exitCode %d and a msg", last, code)
+	if entry.ExitCode == nil || *entry.ExitCode != code || entry.Why == "" {
+		ts.Fatalf("the last line on stderr is %q, want exitCode %d and why", last, code)
 	}
 }
 
