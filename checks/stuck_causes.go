@@ -293,16 +293,18 @@ func blockLimitSteps(f stuckFacts) []Step {
 	var pool *ipam.Pool
 	if n := f.in.Node(f.node); n != nil {
 		for _, p := range f.in.Serving(n, true, ipam.UseWorkload) {
-			if pool == nil || p.BlockSize < pool.BlockSize {
+			if pool == nil || p.BlockSize > pool.BlockSize {
 				pool = p
 			}
 		}
 	}
-	return append(steps, Step{
-		Title:    "Add a pool with larger blocks (a smaller number): the limit counts blocks, not addresses",
-		Commands: f.c.addPool(pool),
-		Risk:     Safe, Verify: "calicoctl ipam show   # lists the new pool",
-	})
+	need := 0
+	for _, p := range f.in.PodsOn(f.node) {
+		if p.Live() {
+			need++
+		}
+	}
+	return append(steps, roomPerNodeSteps(f.c, f.in.Config, pool, need)...)
 }
 
 // leaksFirst sends people to what fills the node.
