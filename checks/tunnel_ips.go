@@ -20,7 +20,7 @@ func tunnelIPs() Check {
 		Why: "Without a tunnel address a node cannot talk through the tunnel. One that is not booked is given to a pod sooner or later. " +
 			"One out of another node's block is only routed where somebody programs a route for the single address: older releases do not for VXLAN, and the replies go to the block's owner.",
 		How: "The nodes' annotations against the blocks. Only addresses inside an IP pool are judged (WireGuard may use the node's own address). " +
-			"Missing is judged per enabled pool with a tunnel that selects the node, on Linux nodes that are Ready and older than `minAge`, where calico-node runs or crashes. A pool that selects no node asks for nothing. " +
+			"Missing is judged per enabled pool with a tunnel that selects the node and is meant for tunnel addresses, on Linux nodes that are Ready and older than `minAge`, where calico-node runs or crashes. A pool that selects no node asks for nothing. " +
 			"An address that a running pod uses as well is `duplicate-ips`.",
 		SeverityNote: "Critical for an address on two nodes, one that is not booked, and one that is booked for something else, since it may be given out twice; high for a missing one, and for a borrowed one where its route is not known to be carried " +
 			"(VXLAN before v3.30; IPIP without a node mesh); medium for other borrowed ones.",
@@ -181,7 +181,7 @@ func missingTunnels(in *Input, n *ipam.Node) []tunnelFault {
 		p := &in.Pools[i]
 		kind := ""
 		switch {
-		case !p.Automatic() || !p.Selects(n):
+		case !p.Enabled() || !p.AllowedUses.Has(ipam.UseTunnel) || !p.Selects(n):
 		case p.VXLAN() && p.IsV4():
 			kind = "vxlan"
 		case p.VXLAN():

@@ -72,6 +72,7 @@ func TestTunnelIPs(t *testing.T) {
 		{"missing IPv6", "vxlan", func(l *lab) { l.pool("six", "fd00::/64", 122).VXLANMode = "Always" }, []string{"high Node/n1", "high Node/n2"}},
 		{"no IPv6 IPIP exists", "ipip", func(l *lab) { l.pool("six", "fd00::/64", 122).IPIPMode = "Always" }, nil},
 		{"missing, the pool selects no node", "vxlan", func(l *lab) { l.Pools[0].NodeSelector = "!all()"; l.Nodes[1].Tunnels = nil }, nil},
+		{"missing, the pool is for workloads only", "vxlan", func(l *lab) { l.Pools[0].AllowedUses = ipam.UseWorkload; l.Nodes[1].Tunnels = nil }, nil},
 		{"missing, the pool is disabled", "vxlan", func(l *lab) { l.Pools[0].Disabled = true; l.Nodes[1].Tunnels = nil }, nil},
 		{"missing on Windows", "vxlan", func(l *lab) { l.Nodes[1].Windows = true; l.Nodes[1].Tunnels = nil }, nil},
 		{"missing on a new node", "vxlan", func(l *lab) { l.Nodes[1].Created = labNow.Add(-10 * time.Minute); l.Nodes[1].Tunnels = nil }, nil},
