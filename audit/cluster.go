@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -173,10 +172,7 @@ func checkReport(k checks.Check, out checks.Outcome, s *ipam.Snapshot, requireRo
 	r := CheckReport{
 		ID: k.ID, Status: out.Status, Reason: out.Reason, Unseen: out.Unseen,
 		Incomplete: out.Incomplete, Partial: out.Partial, Routes: k.NeedsRoutes,
-		Lossy: slices.ContainsFunc(s.Rejected, func(e ipam.ObjectError) bool {
-			r, ok := ipam.ParseResource(e.Kind)
-			return ok && slices.Contains(k.Needs, r)
-		}),
+		Lossy: out.Lossy,
 	}
 	// Route tables count as required where somebody wants them (CONTRACT, exit
 	// codes). Asked for explicitly, the tables of some nodes are not enough.

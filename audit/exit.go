@@ -87,8 +87,8 @@ func (r *Report) foundSentence(failOn checks.Severity) string {
 		return ""
 	}
 	worst, where := r.worst()
-	return fmt.Sprintf("found %s at or above %s; the worst: %s on %s, %s: %s",
-		strings.Join(counts, ", "), failOn, worst.Check, plain(where), plain(worst.Subject.String()), plain(worst.Title))
+	return fmt.Sprintf("found %s at or above %s; the worst: %s on %s: %s",
+		strings.Join(counts, ", "), failOn, worst.Check, plain(where), plain(worst.Title))
 }
 
 // worst is the first finding of the highest severity that counts.

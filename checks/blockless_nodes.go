@@ -87,7 +87,7 @@ func blocklessFinding(in *Input, n *ipam.Node, families, figures []string, pools
 	}
 	detail := []string{fmt.Sprintf("Owns no %s block and can claim none: %s", strings.Join(families, " and no "), strings.Join(figures, "; ")), next}
 	if len(borrowed) > 0 {
-		detail = append(detail, fmt.Sprintf("%s here already borrow", count(uint64(len(borrowed)), "pod address")))
+		detail = append(detail, "Already borrowed here: "+count(uint64(len(borrowed)), "pod address"))
 	}
 	if len(waiting) > 0 {
 		detail = append(detail, fmt.Sprintf("%s for an address", count(uint64(len(waiting)), "pod")+" waiting"))

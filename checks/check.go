@@ -140,6 +140,8 @@ type Outcome struct {
 	// Incomplete is true where a need was not read: it makes the run exit with
 	// 3. Missing route tables alone do not.
 	Incomplete bool
+	// Lossy is true where objects of a kind it needs could not be used.
+	Lossy bool
 	// Partial is the result's: with it, what is unseen does not put the rest in doubt.
 	Partial bool
 }
@@ -184,7 +186,31 @@ func Evaluate(c Check, in *Input) (out Outcome) {
 	default:
 		out.Status = StatusOK
 	}
+	out.missLosses(c, in.Snapshot)
 	return out
+}
+
+// missLosses marks a check whose needs were read with losses: an object that
+// could not be used may be the very one that is wrong.
+func (out *Outcome) missLosses(c Check, s *ipam.Snapshot) {
+	lost := map[ipam.Resource]int{}
+	for _, e := range s.Rejected {
+		if r, ok := ipam.ParseResource(e.Kind); ok && slices.Contains(c.Needs, r) {
+			lost[r]++
+		}
+	}
+	if len(lost) == 0 || out.Status == StatusSkipped {
+		return
+	}
+	out.Lossy, out.Incomplete = true, true
+	for _, r := range c.Needs {
+		if n := lost[r]; n > 0 {
+			out.Unseen = append(out.Unseen, fmt.Sprintf("%d of the %s could not be used", n, r))
+		}
+	}
+	if out.Status == StatusOK {
+		out.Status, out.Reason = StatusUnknown, "not seen: "+strings.Join(out.Unseen, ", ")
+	}
 }
 
 // unreadNeeds lists the needs that were not read, with their status. Optional

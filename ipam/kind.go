@@ -100,19 +100,28 @@ func (s *Snapshot) detectIPAM() (Kind, string) {
 		return UnknownIPAM, "no pool, no block and no pod-network pod to tell from"
 	case 2*c.recorded >= c.total:
 		return CalicoIPAM, fmt.Sprintf("%d of %d pod addresses are in blocks", c.recorded, c.total)
-	case 10*c.local >= 9*c.total && 10*c.recorded < c.total:
+	case 10*c.local >= 9*c.total && 10*c.recorded < c.total && !s.blocksRefused():
 		if c.annotated == 0 {
 			return NoIPAM, fmt.Sprintf("%d of %d pod addresses lie in their own node's podCIDR and no pod carries Calico's annotations", c.local, c.total)
 		}
 		return HostLocal, fmt.Sprintf("%d of %d pod addresses lie in their own node's podCIDR and in no block", c.local, c.total)
-	case c.annotated == 0 && c.recorded == 0:
+	case c.annotated == 0 && c.recorded == 0 && !s.blocksRefused():
 		if s.hostLocalEvents() {
 			return HostLocal, "events carry host-local's error text"
 		}
 		return NoIPAM, fmt.Sprintf("none of %d pod addresses belongs to a pod with Calico's annotations", c.total)
+	case c.annotated == 0 && c.recorded == 0:
+		return UnknownIPAM, "blocks were not read and no pod carries Calico's annotations"
 	default:
 		return CalicoIPAM, fmt.Sprintf("%d of %d pod addresses belong to pods with Calico's annotations", c.annotated, c.total)
 	}
+}
+
+// blocksRefused reports whether blocks were asked for in vain: then their
+// absence proves nothing.
+func (s *Snapshot) blocksRefused() bool {
+	st := s.Coverage.Get(ResBlocks).Status
+	return st == Forbidden || st == Failed
 }
 
 // hostLocalEvents reports whether host-local's error text occurs

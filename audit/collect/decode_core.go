@@ -2,6 +2,7 @@ package collect
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -14,27 +15,27 @@ type nodeObject struct {
 	typeMeta `json:",inline"`
 	Metadata struct {
 		metadata    `json:",inline"`
-		Labels      map[string]string `json:"labels,omitzero"`
-		Annotations nodeAnnotations   `json:"annotations,omitzero"`
-	} `json:"metadata"`
+		Labels      map[string]string `json:"labels,omitzero" pb:"11,strings"`
+		Annotations nodeAnnotations   `json:"annotations,omitzero" pb:"12,strings"`
+	} `json:"metadata" pb:"1"`
 	Spec struct {
-		Unschedulable bool     `json:"unschedulable,omitzero"`
-		PodCIDR       string   `json:"podCIDR,omitzero"`
-		PodCIDRs      []string `json:"podCIDRs,omitzero"`
-	} `json:"spec,omitzero"`
+		Unschedulable bool     `json:"unschedulable,omitzero" pb:"4"`
+		PodCIDR       string   `json:"podCIDR,omitzero" pb:"1"`
+		PodCIDRs      []string `json:"podCIDRs,omitzero" pb:"7"`
+	} `json:"spec,omitzero" pb:"2"`
 	Status struct {
 		Capacity struct {
 			Pods flexNumber `json:"pods,omitzero"`
-		} `json:"capacity,omitzero"`
+		} `json:"capacity,omitzero" pb:"1,amounts"`
 		Addresses []struct {
-			Type    string `json:"type"`
-			Address string `json:"address"`
-		} `json:"addresses,omitzero"`
-		Conditions []condition `json:"conditions,omitzero"`
+			Type    string `json:"type" pb:"1"`
+			Address string `json:"address" pb:"2"`
+		} `json:"addresses,omitzero" pb:"5"`
+		Conditions []condition `json:"conditions,omitzero" pb:"4"`
 		NodeInfo   struct {
-			OperatingSystem string `json:"operatingSystem,omitzero"`
-		} `json:"nodeInfo,omitzero"`
-	} `json:"status,omitzero"`
+			OperatingSystem string `json:"operatingSystem,omitzero" pb:"9"`
+		} `json:"nodeInfo,omitzero" pb:"7"`
+	} `json:"status,omitzero" pb:"3"`
 }
 
 // nodeAnnotations are Calico's (libcalico-go/lib/backend/k8s/resources/node.go).
@@ -122,29 +123,29 @@ type podObject struct {
 	typeMeta `json:",inline"`
 	Metadata struct {
 		metadata    `json:",inline"`
-		Annotations podAnnotations `json:"annotations,omitzero"`
+		Annotations podAnnotations `json:"annotations,omitzero" pb:"12,strings"`
 		Labels      struct {
 			App    string `json:"k8s-app,omitzero"`
 			VM     string `json:"vm.kubevirt.io/name,omitzero"`
 			Domain string `json:"kubevirt.io/domain,omitzero"`
-		} `json:"labels,omitzero"`
-		OwnerReferences []ownerReference `json:"ownerReferences,omitzero"`
-	} `json:"metadata"`
+		} `json:"labels,omitzero" pb:"11,strings"`
+		OwnerReferences []ownerReference `json:"ownerReferences,omitzero" pb:"13"`
+	} `json:"metadata" pb:"1"`
 	Spec struct {
-		NodeName    string `json:"nodeName,omitzero"`
-		HostNetwork bool   `json:"hostNetwork,omitzero"`
-	} `json:"spec,omitzero"`
+		NodeName    string `json:"nodeName,omitzero" pb:"10"`
+		HostNetwork bool   `json:"hostNetwork,omitzero" pb:"11"`
+	} `json:"spec,omitzero" pb:"2"`
 	Status struct {
-		Phase  string `json:"phase,omitzero"`
-		Reason string `json:"reason,omitzero"`
-		PodIP  string `json:"podIP,omitzero"`
+		Phase  string `json:"phase,omitzero" pb:"1"`
+		Reason string `json:"reason,omitzero" pb:"4"`
+		PodIP  string `json:"podIP,omitzero" pb:"6"`
 		PodIPs []struct {
-			IP string `json:"ip"`
-		} `json:"podIPs,omitzero"`
-		StartTime             stamp             `json:"startTime,omitzero"`
-		InitContainerStatuses []containerStatus `json:"initContainerStatuses,omitzero"`
-		ContainerStatuses     []containerStatus `json:"containerStatuses,omitzero"`
-	} `json:"status,omitzero"`
+			IP string `json:"ip" pb:"1"`
+		} `json:"podIPs,omitzero" pb:"12"`
+		StartTime             stamp             `json:"startTime,omitzero" pb:"7"`
+		InitContainerStatuses []containerStatus `json:"initContainerStatuses,omitzero" pb:"10"`
+		ContainerStatuses     []containerStatus `json:"containerStatuses,omitzero" pb:"8"`
+	} `json:"status,omitzero" pb:"3"`
 }
 
 // podAnnotations are those of Calico's CNI plug-in. PodIP is a pointer since
@@ -160,27 +161,27 @@ type podAnnotations struct {
 }
 
 type ownerReference struct {
-	Kind       string `json:"kind"`
-	Name       string `json:"name"`
-	Controller bool   `json:"controller,omitzero"`
+	Kind       string `json:"kind" pb:"1"`
+	Name       string `json:"name" pb:"3"`
+	Controller bool   `json:"controller,omitzero" pb:"6"`
 }
 
 type containerStatus struct {
-	RestartCount int `json:"restartCount,omitzero"`
+	RestartCount int `json:"restartCount,omitzero" pb:"5"`
 	State        struct {
 		Waiting *struct {
-			Reason  string `json:"reason,omitzero"`
-			Message string `json:"message,omitzero"`
-		} `json:"waiting,omitzero"`
+			Reason  string `json:"reason,omitzero" pb:"1"`
+			Message string `json:"message,omitzero" pb:"2"`
+		} `json:"waiting,omitzero" pb:"1"`
 		Terminated *struct {
-			FinishedAt stamp `json:"finishedAt,omitzero"`
-		} `json:"terminated,omitzero"`
-	} `json:"state,omitzero"`
+			FinishedAt stamp `json:"finishedAt,omitzero" pb:"6"`
+		} `json:"terminated,omitzero" pb:"3"`
+	} `json:"state,omitzero" pb:"2"`
 	LastState struct {
 		Terminated *struct {
-			Message string `json:"message,omitzero"`
-		} `json:"terminated,omitzero"`
-	} `json:"lastState,omitzero"`
+			Message string `json:"message,omitzero" pb:"4"`
+		} `json:"terminated,omitzero" pb:"3"`
+	} `json:"lastState,omitzero" pb:"3"`
 }
 
 func (w *podObject) head() *header {
@@ -227,6 +228,10 @@ func (b *Builder) pod(o *Object) error {
 	if len(p.StatusIPs) == 0 {
 		p.StatusIPs = parseAddrs(w.Status.PodIP)
 	}
+	if len(p.StatusIPs) == 0 && w.Status.PodIP != "" {
+		// The pod is kept: it exists, runs somewhere and may be recorded.
+		b.Rejected(ipam.ObjectError{Where: o.Place.String(), Kind: "Pod", Name: m.Namespace + "/" + m.Name, Field: "status.podIP", Message: fmt.Sprintf("%q is no address", clip(w.Status.PodIP))})
+	}
 	if ann.PodIPs != nil && *ann.PodIPs != "" {
 		p.AnnotatedIPs = parseAddrs(strings.Split(*ann.PodIPs, ",")...)
 	} else if ann.PodIP != nil {
@@ -266,12 +271,12 @@ type namespaceObject struct {
 	typeMeta `json:",inline"`
 	Metadata struct {
 		metadata    `json:",inline"`
-		Labels      map[string]string `json:"labels,omitzero"`
+		Labels      map[string]string `json:"labels,omitzero" pb:"11,strings"`
 		Annotations struct {
 			IPv4Pools string `json:"cni.projectcalico.org/ipv4pools,omitzero"`
 			IPv6Pools string `json:"cni.projectcalico.org/ipv6pools,omitzero"`
-		} `json:"annotations,omitzero"`
-	} `json:"metadata"`
+		} `json:"annotations,omitzero" pb:"12,strings"`
+	} `json:"metadata" pb:"1"`
 }
 
 func (w *namespaceObject) head() *header {
@@ -293,15 +298,15 @@ func (b *Builder) namespace(o *Object) error {
 type serviceObject struct {
 	header `json:",inline"`
 	Spec   struct {
-		Type string `json:"type,omitzero"`
-	} `json:"spec,omitzero"`
+		Type string `json:"type,omitzero" pb:"4"`
+	} `json:"spec,omitzero" pb:"2"`
 	Status struct {
 		LoadBalancer struct {
 			Ingress []struct {
-				IP string `json:"ip,omitzero"`
-			} `json:"ingress,omitzero"`
-		} `json:"loadBalancer,omitzero"`
-	} `json:"status,omitzero"`
+				IP string `json:"ip,omitzero" pb:"1"`
+			} `json:"ingress,omitzero" pb:"1"`
+		} `json:"loadBalancer,omitzero" pb:"1"`
+	} `json:"status,omitzero" pb:"3"`
 }
 
 func (b *Builder) service(o *Object) error {

@@ -282,6 +282,11 @@ func (s *yamlStream) endList() {
 	if err == nil && (around.Items != nil || strings.ContainsAny(around.Kind, " \n")) {
 		err = errors.New("lines that belong to no key or item")
 	}
+	if err == nil && around.Kind == "" && s.nItems > 0 {
+		// kubectl writes the kind behind the items: a list that was cut off
+		// between two of them looks whole but for this.
+		err = errors.New("the list has no kind, so it may have been cut off")
+	}
 	if err != nil || s.head.tooLarge {
 		if err == nil {
 			err = errTooLarge

@@ -65,6 +65,8 @@ func (in *input) validate() error {
 	case slices.Contains(in.from, ""):
 		// Most likely an unset variable of a script. It must not fall back to a live cluster.
 		return usage("--from is empty: want a directory, a .tar.gz, or - for standard input")
+	case slices.ContainsFunc(in.from, func(path string) bool { return path != "-" && count(in.from, path) > 1 }):
+		return usage("the same --from is given twice: %s would be one and the same cluster", strings.Join(in.from, ", "))
 	case count(in.from, "-") > 1:
 		return usage("only one --from can be - (standard input)")
 	}
@@ -230,9 +232,12 @@ func savedNames(paths []string) []string {
 			names[i] = pathName(path, 1)
 		}
 	}
-	for i, path := range paths {
-		for depth := 2; depth < 8 && count(names, names[i]) > 1; depth++ {
-			names[i] = pathName(path, depth)
+	for depth := 2; depth < 8; depth++ {
+		before := slices.Clone(names)
+		for i, path := range paths {
+			if count(before, before[i]) > 1 {
+				names[i] = pathName(path, depth)
+			}
 		}
 	}
 	return names

@@ -21,8 +21,8 @@ import (
 // finish remembers the run and, with --notify, tells people.
 func (o *runOptions) finish(ctx context.Context, a *app, rep *audit.Report, next *audit.State, m *memory) error {
 	if !o.notify {
-		if m.writes {
-			return m.store.Save(ctx, next)
+		if err := m.save(ctx, next); err != nil {
+			return &exitError{audit.ExitUsage, fmt.Errorf("the state was not saved: %w", err)}
 		}
 		return nil
 	}

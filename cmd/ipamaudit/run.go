@@ -180,6 +180,10 @@ func (o *runOptions) run(ctx context.Context, a *app) error {
 	if writeErr != nil {
 		return &exitError{audit.ExitUsage, writeErr}
 	}
+	var own *exitError
+	if errors.As(notifyErr, &own) {
+		return own
+	}
 	failOn, _ := checks.ParseSeverity(o.config.Run.FailOn)
 	code, why := rep.ExitCode(failOn, notifyErr != nil)
 	if notifyErr != nil {
