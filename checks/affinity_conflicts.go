@@ -303,9 +303,9 @@ func (cl *claims) ownerless(in *Input, scarce map[*ipam.Pool]bool) (conflict, bo
 	}
 	held, waiting, live := 0, 0, []*ipam.Pod{}
 	for a := range b.Allocations() {
-		switch h := in.Holder(a); {
-		case h.Kind == ipam.HeldByWindows:
-		case h.Kind == ipam.HeldCoolingDown:
+		switch h := in.Holder(a); h.Kind {
+		case ipam.HeldByWindows:
+		case ipam.HeldCoolingDown:
 			waiting++
 		default:
 			held++
@@ -465,7 +465,7 @@ func (cl *claims) misspelt(in *Input) []conflict {
 		steps: []Step{
 			{
 				Title:    "See which name Calico uses on " + node + ": it must be the node's name in Kubernetes, in lower case",
-				Commands: []string{"cat /var/lib/calico/nodename   # on " + node, "grep -h nodename /etc/cni/net.d/*.conflist   # on " + node},
+				Commands: []string{"cat /var/lib/calico/nodename   # on " + oneLine(node), "grep -h nodename /etc/cni/net.d/*.conflist   # on " + oneLine(node)},
 				Risk:     Safe, Verify: "Both print " + node + ".",
 			},
 			{

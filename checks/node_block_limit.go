@@ -275,7 +275,7 @@ func roomPerNodeSteps(c commands, cfg ipam.Config, like *ipam.Pool, need int) []
 		steps = append(steps, Step{
 			Title:    "Allow more blocks per node; check with pool-utilisation first that the pools have that many",
 			Commands: []string{c.blockLimit(int(blocks))},
-			Risk:     Safe, Verify: "calicoctl ipam show --show-configuration   # MaxBlocksPerHost " + fmt.Sprint(blocks),
+			Risk:     Safe, Verify: fmt.Sprintf("calicoctl ipam show --show-configuration   # MaxBlocksPerHost %d", blocks),
 		})
 	}
 	return append(steps, largerBlocksSteps(c, cfg, like, need)...)

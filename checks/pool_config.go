@@ -297,16 +297,20 @@ func brokenPins(in *Input, pins *pinned) []remark {
 	for _, pin := range keys {
 		u := byPin[pin]
 		pool := poolNamed(in, pin)
-		why, name := "", pin
+		var why string
 		switch {
 		case pool == nil:
 			why = "does not exist"
 		case !pool.Enabled():
-			why, name = "is not enabled", pool.Name
+			why = "is not enabled"
 		case !pool.AllowedUses.Has(ipam.UseWorkload):
-			why, name = "is not for pods (allowedUses)", pool.Name
+			why = "is not for pods (allowedUses)"
 		default:
 			continue
+		}
+		name := pin
+		if pool != nil {
+			name = pool.Name
 		}
 		slices.Sort(u.namespaces)
 		r := remark{
