@@ -28,7 +28,7 @@ func TestExitCode(t *testing.T) {
 		{"calm", catalogue(), []Target{good}, checks.High, false, nil, 0, []string{"audited prod: nothing found"}},
 		{"nothing bad enough", high, []Target{good}, checks.Critical, false, nil, 0, []string{"nothing at or above critical"}},
 		{"findings never fail", high, []Target{good}, "", false, nil, 0, []string{"1 high", "--fail-on none"}},
-		{"findings", high, []Target{good}, checks.High, false, nil, 1, []string{"found 1 high", "leaked-ips on prod, Node node-1: t"}},
+		{"findings", high, []Target{good}, checks.High, false, nil, 1, []string{"found 1 high", "leaked-ips on prod: t"}},
 		{"suppressed", high, []Target{good}, checks.Low, false, &suppressAll{}, 0, []string{"nothing found"}},
 		{"unknown without routes", catalogue(unseen), []Target{good}, checks.High, false, nil, 0, []string{"unknown, not calm: blackholed-routes on prod"}},
 		{"notify", high, []Target{good}, checks.High, true, nil, 4, []string{"a notification failed", "found 1 high"}},

@@ -309,8 +309,12 @@ func returnSteps(c commands, node string, blocks []surplusBlock) []Step {
 			Risk:     Safe, Verify: "kubectl get " + c.resource(ipam.ResBlocks) + " " + quote(blocks[0].block.Name) + "   # NotFound",
 		})
 	}
+	title := "Only if it does not (collector off or absent): delete the empty block by hand"
+	if len(steps) == 0 {
+		title = "Calico before v3.21 keeps an empty block for ever: delete it by hand"
+	}
 	manual := Step{
-		Title: "Only if it does not (collector off, old or absent): delete the empty block by hand; while the datastore is locked no pod can start",
+		Title: title + "; while the datastore is locked no pod can start",
 		Risk:  Destructive, Verify: "A changed object answers Conflict: then start again from the first step. " + c.showBlocks() + " no longer lists the block.",
 	}
 	for _, b := range blocks[:min(len(blocks), 3)] {
