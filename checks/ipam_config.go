@@ -26,7 +26,7 @@ func ipamConfig() Check {
 		SeverityNote: "Windows without strict affinity: high, critical with pods waiting on such a node. Borrowing into blackholes: medium. " +
 			"Automatic allocation off: low, high with nodes in use that own no block or without strict affinity. A block limit without strict affinity: medium.",
 		Needs: []ipam.Resource{ipam.ResNodes, ipam.ResPools},
-		Uses: []ipam.Resource{ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResFelixConfig, ipam.ResClusterInfo,
+		Uses: []ipam.Resource{ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResBGPFilters, ipam.ResFelixConfig, ipam.ResClusterInfo,
 			ipam.ResBlocks, ipam.ResPods, ipam.ResNamespaces},
 		Example: func() []Step {
 			return append([]Step{routingStep(exampleCommands(), "Let the network carry host routes")}, strictStep(exampleCommands()))
