@@ -23,7 +23,7 @@ func borrowedIPs() Check {
 			"Addresses booked for the wrong node, leaked, ownerless, virtual, cooling down or without a recorded node belong to other checks.",
 		SeverityNote: "Medium; high (inferred) where the topology cannot carry the host route and no route table says otherwise. Lost traffic itself is `blackholed-routes`.",
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPods, ipam.ResNodes},
-		Uses:         []ipam.Resource{ipam.ResPools, ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResFelixConfig, ipam.ResClusterInfo},
+		Uses:         []ipam.Resource{ipam.ResPools, ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResBGPFilters, ipam.ResFelixConfig, ipam.ResClusterInfo},
 		Example: func() []Step {
 			return borrowedSteps(exampleCommands(), nil, "NODE", nil)
 		},
@@ -160,7 +160,7 @@ func verdictOf(in *Input, n *ipam.Node, u borrowedUse) carryVerdict {
 	if p == nil {
 		return carryVerdict{ipam.CarryUnknown, "block " + u.alloc.Block.CIDR.String() + " is in no pool", "owner's route unknown"}
 	}
-	carry, why := in.CarriesHostRoute(p, u.owner, n)
+	carry, why := in.CarriesAddress(u.alloc.IP, p, u.owner, n)
 	short := map[ipam.Carry]string{ipam.Carried: "host route carried", ipam.AtRisk: "host route at risk", ipam.CarryUnknown: "owner's route unknown"}[carry]
 	return carryVerdict{carry, why, short}
 }

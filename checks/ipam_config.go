@@ -24,9 +24,9 @@ func ipamConfig() Check {
 			"Strict affinity is never a finding by itself, nor is borrowing where Felix, the mesh or reflectors carry the routes. " +
 			"Where route tables show that every borrowed address has its route, the network evidently carries them: then it is low.",
 		SeverityNote: "Windows without strict affinity: high, critical with pods waiting on such a node. Borrowing into blackholes: medium. " +
-			"Automatic allocation off: low, high with nodes in use that own no block or without strict affinity. A block limit without strict affinity: medium.",
+			"Automatic allocation off: low, high with nodes in use that own no block or without strict affinity. A block limit without strict affinity: medium. Low at most where IPAMConfig was not collected.",
 		Needs: []ipam.Resource{ipam.ResNodes, ipam.ResPools},
-		Uses: []ipam.Resource{ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResFelixConfig, ipam.ResClusterInfo,
+		Uses: []ipam.Resource{ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResBGPFilters, ipam.ResFelixConfig, ipam.ResClusterInfo,
 			ipam.ResBlocks, ipam.ResPods, ipam.ResNamespaces},
 		Example: func() []Step {
 			return append([]Step{routingStep(exampleCommands(), "Let the network carry host routes")}, strictStep(exampleCommands()))
@@ -87,9 +87,11 @@ func runIPAMConfig(in *Input) Result {
 			}
 		}
 	}
-	if !in.Coverage.Read(ipam.ResIPAMConfig) {
-		f.Evidence = Inferred
-		detail = append(detail, "IPAMConfig was not collected, Calico's defaults were assumed")
+	if in.Coverage.Get(ipam.ResIPAMConfig).Status == ipam.Missing {
+		// Strict affinity may well be on: nobody looked.
+		f.Severity, f.Evidence = Low, Inferred
+		detail = append(detail, "IPAMConfig was not collected and Calico's defaults were assumed, so this is low until somebody looks")
+		res.Unseen = append(res.Unseen, string(ipam.ResIPAMConfig))
 	}
 	f.Detail = strings.Join(detail, ". ") + "."
 	res.Findings = []Finding{f}

@@ -113,8 +113,12 @@ func TestIPAMConfigUnread(t *testing.T) {
 		t.Errorf("forbidden: %s", out.Status)
 	}
 	l.Coverage.Set(ipam.ResIPAMConfig, ipam.Missing, 0, "")
-	if out := l.run(ipamConfig()); len(out.Findings) != 1 || out.Findings[0].Evidence != Inferred {
-		t.Errorf("not collected: the defaults are assumed, so it is inferred: %+v", out)
+	if out := l.run(ipamConfig()); len(out.Findings) != 1 || out.Findings[0].Evidence != Inferred || out.Findings[0].Severity != Low || len(out.Unseen) != 1 {
+		t.Errorf("not collected: the defaults are assumed, so it is inferred and low: %+v", out)
+	}
+	l.Coverage.Set(ipam.ResIPAMConfig, ipam.Absent, 0, "")
+	if out := l.run(ipamConfig()); len(out.Findings) != 1 || out.Findings[0].Severity != Medium {
+		t.Errorf("the API does not serve it, so the defaults hold: %+v", out)
 	}
 	l = fabric()
 	l.BGP = ipam.BGPConfig{Mesh: true}

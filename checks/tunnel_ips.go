@@ -25,7 +25,7 @@ func tunnelIPs() Check {
 		SeverityNote: "Critical for an address on two nodes, one that is not booked, and one that is booked for something else, since it may be given out twice; high for a missing one, and for a borrowed one where its route is not known to be carried " +
 			"(VXLAN before v3.30; IPIP without a node mesh); medium for other borrowed ones.",
 		Needs:  []ipam.Resource{ipam.ResNodes, ipam.ResBlocks, ipam.ResPools},
-		Uses:   []ipam.Resource{ipam.ResPods, ipam.ResClusterInfo, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResFelixConfig, ipam.ResDaemonSets, ipam.ResAffinities, ipam.ResReservations, ipam.ResIPAMConfig},
+		Uses:   []ipam.Resource{ipam.ResPods, ipam.ResClusterInfo, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResBGPFilters, ipam.ResFelixConfig, ipam.ResDaemonSets, ipam.ResAffinities, ipam.ResReservations, ipam.ResIPAMConfig},
 		Params: []Param{{Name: "minAge", Type: "duration", Default: "30m", Doc: "age below which a node is not judged"}},
 		Example: func() []Step {
 			return tunnelSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, "NODE", nil, nil)
@@ -161,7 +161,7 @@ func borrowedTunnel(in *Input, p *ipam.Pool, t ipam.TunnelAddress, owner, n *ipa
 		}
 		return High, version + " programs block routes only, so replies to this node go to the block's owner"
 	}
-	switch carry, why := in.CarriesHostRoute(p, owner, n); carry {
+	switch carry, why := in.CarriesAddress(t.IP, p, owner, n); carry {
 	case ipam.AtRisk:
 		return High, upperFirst(why)
 	default:

@@ -264,8 +264,10 @@ type ClusterInfo struct {
 type BGPConfig struct {
 	Present bool
 	// Mesh is nodeToNodeMeshEnabled; absent means true.
-	Mesh     bool
-	ASNumber uint32
+	Mesh bool
+	// ASNumber is the cluster's; NodeASNumbers are those of BGPConfiguration node.NAME.
+	ASNumber      uint32
+	NodeASNumbers map[string]uint32
 	// ProgramClusterRoutes is the v3.32 field, empty when not set.
 	ProgramClusterRoutes string
 	// ServiceCIDRs are the advertised service, external and load balancer ranges:
@@ -277,16 +279,6 @@ type BGPConfig struct {
 type FelixConfig struct {
 	Present              bool
 	ProgramClusterRoutes string
-}
-
-// BGPPeer is a BGPPeer object.
-type BGPPeer struct {
-	Name                     string
-	Node, NodeSelector       string
-	PeerIP, PeerSelector     string
-	ASNumber                 uint32
-	NumAllowedLocalASNumbers int
-	Filters                  []string
 }
 
 // KubeControllers is KubeControllersConfiguration "default".

@@ -37,6 +37,7 @@ type Snapshot struct {
 	BGP          BGPConfig
 	Felix        FelixConfig
 	Peers        []BGPPeer
+	Filters      []BGPFilter
 	KubeCtrl     KubeControllers
 	Nodes        []Node
 	Pods         []Pod
@@ -73,19 +74,22 @@ func NewSnapshot() *Snapshot {
 type index struct {
 	nodes     map[string]*Node // by Kubernetes name
 	nodesFold map[string]*Node // by lower-case Kubernetes name
-	calico    map[string]string
-	pods      map[string]*Pod // by namespace/name
-	podsByIP  map[netip.Addr][]*Pod
-	tunnels   map[netip.Addr][]TunnelHolder
-	tables    map[string]*RouteTable
-	alloc     map[netip.Addr]*allocRef
-	handleUse map[string]bool // handle ID has a live sibling
-	nodePods  map[string][]*Pod
-	reserved  []netipx.IPRange
-	usage     map[*Pool]PoolUsage
-	blocksOf  map[string][]*Block // by Kubernetes name (or Calico name when the node is gone)
-	affinity  map[netip.Prefix][]*Affinity
-	blocks    map[netip.Prefix]*Block
+	nodesByIP map[netip.Addr]*Node
+	// reflectors are the nodes with a route reflector cluster id.
+	reflectors []*Node
+	calico     map[string]string
+	pods       map[string]*Pod // by namespace/name
+	podsByIP   map[netip.Addr][]*Pod
+	tunnels    map[netip.Addr][]TunnelHolder
+	tables     map[string]*RouteTable
+	alloc      map[netip.Addr]*allocRef
+	handleUse  map[string]bool // handle ID has a live sibling
+	nodePods   map[string][]*Pod
+	reserved   []netipx.IPRange
+	usage      map[*Pool]PoolUsage
+	blocksOf   map[string][]*Block // by Kubernetes name (or Calico name when the node is gone)
+	affinity   map[netip.Prefix][]*Affinity
+	blocks     map[netip.Prefix]*Block
 	// blockLengths are the prefix lengths that blocks have, longest first.
 	blockLengths []int
 	kind         Kind
@@ -116,6 +120,7 @@ func (s *Snapshot) Seal() *Snapshot {
 	slices.SortStableFunc(s.Nodes, func(a, b Node) int { return byName(a.Name, b.Name) })
 	slices.SortStableFunc(s.Pods, func(a, b Pod) int { return cmp.Or(byName(a.Namespace, b.Namespace), byName(a.Name, b.Name)) })
 	slices.SortStableFunc(s.Peers, func(a, b BGPPeer) int { return byName(a.Name, b.Name) })
+	slices.SortStableFunc(s.Filters, func(a, b BGPFilter) int { return byName(a.Name, b.Name) })
 	slices.SortStableFunc(s.Services, func(a, b Service) int { return cmp.Or(byName(a.Namespace, b.Namespace), byName(a.Name, b.Name)) })
 	slices.SortStableFunc(s.Namespaces, func(a, b Namespace) int { return byName(a.Name, b.Name) })
 	slices.SortStableFunc(s.Events, func(a, b Event) int {
@@ -138,14 +143,24 @@ func (s *Snapshot) buildIndex() {
 	ix := &s.ix
 	ix.nodes = make(map[string]*Node, len(s.Nodes))
 	ix.nodesFold = make(map[string]*Node, len(s.Nodes))
+	ix.nodesByIP = make(map[netip.Addr]*Node, len(s.Nodes))
 	ix.tunnels = map[netip.Addr][]TunnelHolder{}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		ix.nodes[n.Name] = n
 		ix.nodesFold[strings.ToLower(n.Name)] = n
+		for _, ip := range n.Addresses {
+			ix.nodesByIP[ip] = n
+		}
+		if n.RRClusterID != "" {
+			ix.reflectors = append(ix.reflectors, n)
+		}
 		for _, t := range n.Tunnels {
 			ix.tunnels[t.IP] = append(ix.tunnels[t.IP], TunnelHolder{n, t})
 		}
+	}
+	for i := range s.Peers {
+		s.Peers[i].seal()
 	}
 	ix.calico = make(map[string]string, len(s.CalicoNodes))
 	for _, c := range s.CalicoNodes {

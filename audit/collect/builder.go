@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +31,7 @@ type Builder struct {
 	infos        bucket[ipam.ClusterInfo]
 	bgpConfigs   bucket[ipam.BGPConfig]
 	peers        bucket[ipam.BGPPeer]
+	filters      bucket[ipam.BGPFilter]
 	felixConfigs bucket[ipam.FelixConfig]
 	kubeCtrls    bucket[ipam.KubeControllers]
 	calicoNodes  bucket[ipam.CalicoNode]
@@ -390,6 +392,7 @@ func (b *Builder) merge(other *Builder) {
 	b.infos.merge(&other.infos)
 	b.bgpConfigs.merge(&other.bgpConfigs)
 	b.peers.merge(&other.peers)
+	b.filters.merge(&other.filters)
 	b.felixConfigs.merge(&other.felixConfigs)
 	b.kubeCtrls.merge(&other.kubeCtrls)
 	b.calicoNodes.merge(&other.calicoNodes)
@@ -435,6 +438,7 @@ func (b *Builder) Finish(opts FinishOptions) (*ipam.Snapshot, error) {
 	s.Pools = b.pools.resolve(v1(ipam.ResPools))
 	s.Reservations = b.reservations.resolve(v1(ipam.ResReservations))
 	s.Peers = b.peers.resolve(v1(ipam.ResBGPPeers))
+	s.Filters = b.filters.resolve(v1(ipam.ResBGPFilters))
 	s.CalicoNodes = b.calicoNodes.resolve(true)
 	s.Nodes = b.nodes.resolve(true)
 	s.Pods = b.pods.resolve(true)
@@ -444,6 +448,7 @@ func (b *Builder) Finish(opts FinishOptions) (*ipam.Snapshot, error) {
 	singleton(&b.configs, v1(ipam.ResIPAMConfig), &s.Config)
 	singleton(&b.infos, v1(ipam.ResClusterInfo), &s.Info)
 	singleton(&b.bgpConfigs, v1(ipam.ResBGPConfig), &s.BGP)
+	s.BGP.NodeASNumbers = nodeASNumbers(&b.bgpConfigs, v1(ipam.ResBGPConfig))
 	singleton(&b.felixConfigs, v1(ipam.ResFelixConfig), &s.Felix)
 	singleton(&b.kubeCtrls, v1(ipam.ResKubeCtrl), &s.KubeCtrl)
 
@@ -487,6 +492,22 @@ func singleton[T any](k *bucket[T], v1 bool, out *T) {
 	if best >= 0 {
 		*out = k.values[best]
 	}
+}
+
+// nodeASNumbers are those of the BGPConfigurations named "node.NAME".
+func nodeASNumbers(k *bucket[ipam.BGPConfig], v1 bool) map[string]uint32 {
+	var out map[string]uint32
+	for i, o := range k.origins {
+		node, ok := strings.CutPrefix(o.name, "node.")
+		if !ok || o.v3 && v1 || k.values[i].ASNumber == 0 {
+			continue
+		}
+		if out == nil {
+			out = map[string]uint32{}
+		}
+		out[node] = k.values[i].ASNumber
+	}
+	return out
 }
 
 // kubeSystem returns the UID of namespace kube-system. Two of them mean that
@@ -578,7 +599,8 @@ func dropUnread(s *ipam.Snapshot) {
 			s.BGP = fresh.BGP
 		case ipam.ResBGPPeers:
 			s.Peers = nil
-		case ipam.ResBGPFilters: // only counted
+		case ipam.ResBGPFilters:
+			s.Filters = nil
 		case ipam.ResFelixConfig:
 			s.Felix = fresh.Felix
 		case ipam.ResKubeCtrl:

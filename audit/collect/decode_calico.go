@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"ipamaudit/ipam"
 )
 
@@ -23,7 +25,7 @@ func (t *typeMeta) setType(apiVersion, kind string) { t.APIVersion, t.Kind = api
 // header is what every object begins with.
 type header struct {
 	typeMeta `json:",inline"`
-	Metadata metadata `json:"metadata"`
+	Metadata metadata `json:"metadata" pb:"1"`
 }
 
 func (h *header) head() *header { return h }
@@ -35,12 +37,12 @@ type object interface {
 }
 
 type metadata struct {
-	Name              string `json:"name,omitzero"`
-	Namespace         string `json:"namespace,omitzero"`
-	UID               string `json:"uid,omitzero"`
-	ResourceVersion   string `json:"resourceVersion,omitzero"`
-	CreationTimestamp stamp  `json:"creationTimestamp,omitzero"`
-	DeletionTimestamp stamp  `json:"deletionTimestamp,omitzero"`
+	Name              string `json:"name,omitzero" pb:"1"`
+	Namespace         string `json:"namespace,omitzero" pb:"3"`
+	UID               string `json:"uid,omitzero" pb:"5"`
+	ResourceVersion   string `json:"resourceVersion,omitzero" pb:"6"`
+	CreationTimestamp stamp  `json:"creationTimestamp,omitzero" pb:"8"`
+	DeletionTimestamp stamp  `json:"deletionTimestamp,omitzero" pb:"9"`
 }
 
 type blockObject struct {
@@ -264,9 +266,9 @@ type poolObject struct {
 }
 
 type condition struct {
-	Type   string `json:"type"`
-	Status string `json:"status"`
-	Reason string `json:"reason,omitzero"`
+	Type   string `json:"type" pb:"1"`
+	Status string `json:"status" pb:"2"`
+	Reason string `json:"reason,omitzero" pb:"5"`
 }
 
 // pool applies the read defaults of libcalico-go/lib/clientv3/ippool.go
@@ -439,8 +441,10 @@ type bgpPeerObject struct {
 		PeerIP                   string     `json:"peerIP,omitzero"`
 		PeerSelector             string     `json:"peerSelector,omitzero"`
 		ASNumber                 flexNumber `json:"asNumber,omitzero"`
+		LocalASNumber            flexNumber `json:"localASNumber,omitzero"`
 		NumAllowedLocalASNumbers int        `json:"numAllowedLocalASNumbers,omitzero"`
 		Filters                  []string   `json:"filters,omitzero"`
+		LocalWorkloadSelector    string     `json:"localWorkloadSelector,omitzero"`
 	} `json:"spec"`
 }
 
@@ -451,7 +455,8 @@ func (b *Builder) bgpPeer(o *Object) error {
 	}
 	add(b, ipam.ResBGPPeers, &b.peers, o, w, ipam.BGPPeer{
 		Name: w.Metadata.Name, Node: w.Spec.Node, NodeSelector: w.Spec.NodeSelector, PeerIP: w.Spec.PeerIP,
-		PeerSelector: w.Spec.PeerSelector, ASNumber: uint32(w.Spec.ASNumber),
+		PeerSelector: w.Spec.PeerSelector, ASNumber: uint32(w.Spec.ASNumber), LocalASNumber: uint32(w.Spec.LocalASNumber),
+		Workloads:                w.Spec.LocalWorkloadSelector != "",
 		NumAllowedLocalASNumbers: w.Spec.NumAllowedLocalASNumbers, Filters: w.Spec.Filters,
 	})
 	return nil
@@ -461,13 +466,72 @@ type headerObject struct {
 	header `json:",inline"`
 }
 
-// bgpFilter only counts: the topology model does not read filters yet.
+type bgpFilterObject struct {
+	header `json:",inline"`
+	Spec   struct {
+		ExportV4 []filterRule `json:"exportV4,omitzero"`
+		ImportV4 []filterRule `json:"importV4,omitzero"`
+		ExportV6 []filterRule `json:"exportV6,omitzero"`
+		ImportV6 []filterRule `json:"importV6,omitzero"`
+	} `json:"spec"`
+}
+
+type filterRule struct {
+	CIDR          string `json:"cidr,omitzero"`
+	MatchOperator string `json:"matchOperator,omitzero"`
+	PrefixLength  *struct {
+		Min *int `json:"min,omitzero"`
+		Max *int `json:"max,omitzero"`
+	} `json:"prefixLength,omitzero"`
+	Source    string `json:"source,omitzero"`
+	PeerType  string `json:"peerType,omitzero"`
+	Interface string `json:"interface,omitzero"`
+	// Of these only their presence counts.
+	Communities  jsontext.Value `json:"communities,omitzero"`
+	ASPathPrefix jsontext.Value `json:"asPathPrefix,omitzero"`
+	Priority     jsontext.Value `json:"priority,omitzero"`
+	Action       string         `json:"action"`
+}
+
 func (b *Builder) bgpFilter(o *Object) error {
-	w := new(headerObject)
+	w := new(bgpFilterObject)
 	if err := b.decode(o, w); err != nil {
 		return err
 	}
-	b.skip(ipam.ResBGPFilters, w)
+	f := ipam.BGPFilter{Name: w.Metadata.Name}
+	for _, list := range []struct {
+		field string
+		from  []filterRule
+		to    *[]ipam.BGPFilterRule
+	}{
+		{"exportV4", w.Spec.ExportV4, &f.ExportV4}, {"importV4", w.Spec.ImportV4, &f.ImportV4},
+		{"exportV6", w.Spec.ExportV6, &f.ExportV6}, {"importV6", w.Spec.ImportV6, &f.ImportV6},
+	} {
+		for i, r := range list.from {
+			rule := ipam.BGPFilterRule{
+				Operator: r.MatchOperator, MinLength: -1, MaxLength: -1, Source: r.Source, PeerType: r.PeerType,
+				Opaque: r.Interface != "" || r.Communities != nil || r.ASPathPrefix != nil || r.Priority != nil, Reject: r.Action == "Reject",
+			}
+			if r.CIDR != "" {
+				cidr, _, err := parseCIDR(r.CIDR)
+				if err != nil {
+					// Half a filter would let pass what the whole one rejects.
+					return &fieldError{fmt.Sprintf("spec.%s.%d.cidr", list.field, i), err.Error()}
+				}
+				rule.CIDR = cidr
+			}
+			if l := r.PrefixLength; l != nil {
+				if l.Min != nil {
+					rule.MinLength = *l.Min
+				}
+				if l.Max != nil {
+					rule.MaxLength = *l.Max
+				}
+			}
+			*list.to = append(*list.to, rule)
+		}
+	}
+	add(b, ipam.ResBGPFilters, &b.filters, o, w, f)
 	return nil
 }
 
