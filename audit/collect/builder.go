@@ -197,9 +197,9 @@ type rejection struct {
 func (e *rejection) Error() string { return e.err.Error() }
 func (e *rejection) Unwrap() error { return e.err }
 
-// decode fills w from o's JSON and checks that the object has a name.
+// decode fills w from o and checks that the object has a name.
 func (b *Builder) decode(o *Object, w object) error {
-	err := decodeJSON(o.JSON, w)
+	err := o.decode(w)
 	w.setType(o.APIVersion, o.Kind)
 	h := w.head()
 	if err != nil {
@@ -301,7 +301,7 @@ func (b *Builder) reject(r ipam.Resource, o *Object, err error) {
 	if e.Name == "" {
 		// The decoder's checks come after the name was read.
 		w := new(headerObject)
-		if decodeJSON(o.JSON, w) == nil {
+		if o.decode(w) == nil {
 			e.Name = nameOf(w.head())
 		}
 	}

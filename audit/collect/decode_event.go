@@ -10,26 +10,26 @@ import (
 // (regarding, note) spellings.
 type eventObject struct {
 	header         `json:",inline"`
-	InvolvedObject objectRef `json:"involvedObject,omitzero"`
-	Regarding      objectRef `json:"regarding,omitzero"`
-	Reason         string    `json:"reason,omitzero"`
-	Message        string    `json:"message,omitzero"`
-	Note           string    `json:"note,omitzero"`
-	Count          int       `json:"count,omitzero"`
-	OldCount       int       `json:"deprecatedCount,omitzero"`
-	LastTimestamp  stamp     `json:"lastTimestamp,omitzero"`
-	OldLast        stamp     `json:"deprecatedLastTimestamp,omitzero"`
-	EventTime      stamp     `json:"eventTime,omitzero"`
+	InvolvedObject objectRef `json:"involvedObject,omitzero" pb:"2"`
+	Regarding      objectRef `json:"regarding,omitzero" pb:"-"`
+	Reason         string    `json:"reason,omitzero" pb:"3"`
+	Message        string    `json:"message,omitzero" pb:"4"`
+	Note           string    `json:"note,omitzero" pb:"-"`
+	Count          int       `json:"count,omitzero" pb:"8"`
+	OldCount       int       `json:"deprecatedCount,omitzero" pb:"-"`
+	LastTimestamp  stamp     `json:"lastTimestamp,omitzero" pb:"7"`
+	OldLast        stamp     `json:"deprecatedLastTimestamp,omitzero" pb:"-"`
+	EventTime      stamp     `json:"eventTime,omitzero" pb:"10"`
 	Series         struct {
-		Count            int   `json:"count,omitzero"`
-		LastObservedTime stamp `json:"lastObservedTime,omitzero"`
-	} `json:"series,omitzero"`
+		Count            int   `json:"count,omitzero" pb:"1"`
+		LastObservedTime stamp `json:"lastObservedTime,omitzero" pb:"2"`
+	} `json:"series,omitzero" pb:"11"`
 }
 
 type objectRef struct {
-	Kind      string `json:"kind,omitzero"`
-	Namespace string `json:"namespace,omitzero"`
-	Name      string `json:"name,omitzero"`
+	Kind      string `json:"kind,omitzero" pb:"1"`
+	Namespace string `json:"namespace,omitzero" pb:"2"`
+	Name      string `json:"name,omitzero" pb:"3"`
 }
 
 func (b *Builder) event(o *Object) error {

@@ -28,6 +28,16 @@ type Object struct {
 	Place            Place
 	// seq orders the objects of one source, whoever decodes them first.
 	seq int64
+	// proto is the object in place of JSON, where the API server sent protobuf.
+	proto *protoObject
+}
+
+// decode fills w, a pointer to a wire type.
+func (o *Object) decode(w any) error {
+	if o.proto != nil {
+		return o.proto.dec.decode(o.proto.raw, w)
+	}
+	return decodeJSON(o.JSON, w)
 }
 
 // listEnd is what a list says about itself once it has been read.

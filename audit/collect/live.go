@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -38,6 +42,11 @@ type LiveOptions struct {
 	PageSize int
 	// Parallel is how many lists are read at once.
 	Parallel int
+	// RequestTimeout bounds each single request.
+	RequestTimeout time.Duration
+	// Renew returns a configuration with fresh credentials, for those that expire
+	// while a cluster is read; nil means that client-go's own ways must do.
+	Renew func(context.Context) (*rest.Config, error)
 	// API is the group that holds Calico's data; when empty it is discovered.
 	API string
 	// Only picks the resources to read; nil reads all of them. What is left out
@@ -53,41 +62,60 @@ type LiveOptions struct {
 
 // Live reads one cluster through its API server. It only ever lists and gets.
 type Live struct {
-	client *rest.RESTClient
-	host   string
-	opts   LiveOptions
+	client   atomic.Pointer[rest.RESTClient]
+	renewing sync.Mutex
+	// limit spaces the requests out; nil where nobody wants that.
+	limit flowcontrol.RateLimiter
+	// sleep waits between two tries.
+	sleep func(context.Context, time.Duration) error
+	host  string
+	opts  LiveOptions
 }
 
-// NewLive returns a source for the cluster that cfg leads to. Timeouts are the
-// context's of Collect.
+// NewLive returns a source for the cluster that cfg leads to. The timeout of
+// the whole is the context's of Collect.
 func NewLive(cfg *rest.Config, opts LiveOptions) (*Live, error) {
 	opts.PageSize = cmp.Or(opts.PageSize, DefaultPageSize)
 	opts.Parallel = cmp.Or(opts.Parallel, DefaultParallel)
+	opts.RequestTimeout = cmp.Or(opts.RequestTimeout, DefaultRequestTimeout)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
 	if opts.API != "" && opts.API != ipam.APIv1 && opts.API != ipam.APIv3 {
 		return nil, fmt.Errorf("cluster %q: API group %q is neither %s nor %s", opts.Name, opts.API, ipam.APIv1, ipam.APIv3)
 	}
+	l := &Live{host: safeHost(cfg.Host), opts: opts, sleep: sleep}
+	qps, burst := cfg.QPS, cfg.Burst
+	if qps == 0 {
+		qps, burst = DefaultQPS, DefaultBurst
+	}
+	if qps > 0 {
+		l.limit = flowcontrol.NewTokenBucketRateLimiter(qps, max(burst, 1))
+	}
+	client, err := newClient(cfg)
+	if err != nil {
+		return nil, &ClusterError{opts.Name, l.host, shortError(err)}
+	}
+	l.client.Store(client)
+	return l, nil
+}
+
+func newClient(cfg *rest.Config) (*rest.RESTClient, error) {
 	cfg = rest.CopyConfig(cfg)
 	// Only Status needs a type: everything else is decoded here.
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, acceptJSON
 	cfg.WarningHandler = rest.NoWarnings{}
 	if cfg.UserAgent == "" {
 		// Never curl's or kubectl's: the API server pretty-prints for curl.
 		cfg.UserAgent = "ipamaudit"
 	}
-	if cfg.QPS == 0 {
-		cfg.QPS, cfg.Burst = DefaultQPS, DefaultBurst
-	}
-	client, err := rest.UnversionedRESTClientFor(cfg)
-	if err != nil {
-		return nil, &ClusterError{opts.Name, safeHost(cfg.Host), shortError(err)}
-	}
-	return &Live{client, safeHost(cfg.Host), opts}, nil
+	// The wait for the limiter must not count as the server's slowness, and a
+	// client that replaces another takes over from its limiter.
+	cfg.QPS, cfg.RateLimiter = -1, nil
+	return rest.UnversionedRESTClientFor(cfg)
 }
 
 // safeHost is the API server's address without anything that could be a secret.
@@ -208,7 +236,8 @@ func (l *Live) read(ctx context.Context, t task) outcome {
 	}
 	o.builder, o.err = l.lists(ctx, t, t.queries)
 	switch {
-	case o.err == nil && t.enough != nil && !t.enough(o.builder):
+	case o.err == nil && t.enough != nil && !t.enough(o.builder), apierrors.IsBadRequest(o.err):
+		// Old API servers do not know every field selector.
 		o.builder, o.err = l.lists(ctx, t, []url.Values{nil})
 	case o.err != nil && t.fallback != "":
 		// Enough to know the cluster by.
@@ -238,11 +267,16 @@ func (l *Live) lists(ctx context.Context, t task, queries []url.Values) (*Builde
 		b := NewBuilder()
 		if l.opts.Record != nil {
 			l.opts.Record.reset(t.resource)
-			b.tee = l.opts.Record.object
 		}
 		var err error
 		for _, q := range queries {
-			if err = l.pages(ctx, t, q, b); err != nil {
+			err = l.pages(ctx, t, q, func(p *page) {
+				b.merge(p.b)
+				for _, record := range p.held {
+					record(l.opts.Record)
+				}
+			})
+			if err != nil {
 				break
 			}
 		}
@@ -254,8 +288,7 @@ func (l *Live) lists(ctx context.Context, t task, queries []url.Values) (*Builde
 		if err != nil {
 			return nil, err
 		}
-		group := groupOf(t.api)
-		b.Listed(t.resource, group)
+		b.Listed(t.resource, groupOf(t.api))
 		return b, nil
 	}
 }

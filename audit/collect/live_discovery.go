@@ -141,6 +141,8 @@ type task struct {
 	enough func(*Builder) bool
 	// fallback is the path of one object that is read where listing is refused.
 	fallback string
+	// proto says that the API server has it as protobuf, too.
+	proto bool
 	// err is an outcome that is known beforehand.
 	err error
 }
@@ -149,13 +151,15 @@ type task struct {
 func (d *discovery) tasks() []task {
 	all := []url.Values{nil}
 	core := func(r ipam.Resource) task {
-		return task{resource: r, api: "v1", path: "/api/v1/" + string(r), queries: all}
+		return task{resource: r, api: "v1", path: "/api/v1/" + string(r), queries: all, proto: true}
 	}
 	events := core(ipam.ResEvents)
 	events.queries = nil
 	for _, reason := range eventReasons {
 		events.queries = append(events.queries, url.Values{"fieldSelector": {"reason=" + reason}})
 	}
+	services := core(ipam.ResServices)
+	services.queries = []url.Values{{"fieldSelector": {"spec.type=LoadBalancer"}}}
 	namespaces := core(ipam.ResNamespaces)
 	namespaces.fallback = "/api/v1/namespaces/kube-system"
 	// Clusters have thousands of Deployments and two of Calico's. Those carry
@@ -179,7 +183,7 @@ func (d *discovery) tasks() []task {
 	if !d.calicoNodes {
 		nodes.err = errNotServed
 	}
-	return append(tasks, namespaces, core(ipam.ResServices), events, deployments,
+	return append(tasks, namespaces, services, events, deployments,
 		task{resource: ipam.ResDaemonSets, api: "apps/v1", path: "/apis/apps/v1/daemonsets", queries: all}, nodes)
 }
 

@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 
 	"ipamaudit/ipam"
 )
@@ -18,82 +20,136 @@ import (
 // maxPages ends a list whose server hands out continue tokens for ever.
 const maxPages = 100_000
 
-// pages reads a list page by page into b, each object as it arrives.
-func (l *Live) pages(ctx context.Context, t task, query url.Values, b *Builder) error {
+// The content types. Custom resources have no protobuf, and say so by JSON.
+const (
+	acceptJSON  = "application/json"
+	acceptProto = "application/vnd.kubernetes.protobuf,application/json"
+)
+
+// pages reads a list page by page and hands each page over once it is whole.
+func (l *Live) pages(ctx context.Context, t task, query url.Values, whole func(*page)) error {
 	cont := ""
-	for page := 1; page <= maxPages; page++ {
-		req := l.client.Get().AbsPath(t.path).Param("limit", strconv.Itoa(l.opts.PageSize))
-		for k, vs := range query {
-			for _, v := range vs {
-				req = req.Param(k, v)
-			}
-		}
-		if cont != "" {
-			req = req.Param("continue", cont)
-		}
-		body, err := req.Stream(ctx)
+	for n := 1; n <= maxPages; n++ {
+		var p *page
+		err := l.try(ctx, maxTries, func(ctx context.Context, c *rest.RESTClient) (err error) {
+			p, err = l.page(ctx, c, t, query, cont, n)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		sink := &pageSink{b: b, t: t}
-		err = newJSONStream(body, Place{File: t.path, Document: page - 1}, sink).run()
-		// What is left of a broken body is of no use, nor is the error of closing it.
-		_ = body.Close()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			return fmt.Errorf("page %d broke off: %w", page, err)
-		case sink.err != nil:
-			return fmt.Errorf("page %d: %w", page, sink.err)
-		case sink.end == nil:
-			return fmt.Errorf("page %d: the answer is no list", page)
-		case sink.end.Continue == "":
+		whole(p)
+		switch p.end.Continue {
+		case "":
 			return nil
-		case sink.end.Continue == cont:
-			return fmt.Errorf("page %d: the server hands out the same continue token again", page)
+		case cont:
+			return fmt.Errorf("page %d: the server hands out the same continue token again", n)
 		}
-		cont = sink.end.Continue
+		cont = p.end.Continue
 	}
 	return fmt.Errorf("the list does not end after %d pages", maxPages)
 }
 
-// pageSink decodes the objects of one page.
-type pageSink struct {
+// page is what one request brought. It counts only when it was read to its
+// end: a page that breaks off is read again.
+type page struct {
 	b   *Builder
 	t   task
 	end *listEnd
 	err error
 	seq int64
+	// held waits for the recorder until the page is whole.
+	held []func(*Recorder)
 }
 
-func (s *pageSink) wants(string, string) bool { return true }
-
-func (s *pageSink) object(o Object) {
-	o = withKind(o, s.t)
-	if r, ok := resourceOf(o.APIVersion, o.Kind); !ok || r != s.t.resource {
-		s.err = fmt.Errorf("the list holds a %s %s", o.APIVersion, o.Kind)
-		return
+// page makes one list request and decodes each object as it arrives.
+func (l *Live) page(ctx context.Context, c *rest.RESTClient, t task, query url.Values, cont string, n int) (*page, error) {
+	req := c.Get().AbsPath(t.path).MaxRetries(0).Param("limit", strconv.Itoa(l.opts.PageSize))
+	if t.proto {
+		req = req.SetHeader("Accept", acceptProto)
 	}
-	s.seq++
-	o.seq = s.seq
-	s.b.Add(o)
-}
-
-func (s *pageSink) listed(e listEnd) { s.end = &e }
-
-func (s *pageSink) broken(p Place, apiVersion, kind string, err error) {
-	s.b.reject(s.t.resource, &Object{APIVersion: apiVersion, Kind: kind, Place: p}, err)
-}
-
-// get reads one document.
-func (l *Live) get(ctx context.Context, path string) ([]byte, error) {
-	body, err := l.client.Get().AbsPath(path).Stream(ctx)
+	for k, vs := range query {
+		for _, v := range vs {
+			req = req.Param(k, v)
+		}
+	}
+	if cont != "" {
+		req = req.Param("continue", cont)
+	}
+	answer, err := open(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	defer body.Close()
-	return io.ReadAll(io.LimitReader(body, maxObject))
+	defer answer.Close()
+	p := &page{b: NewBuilder(), t: t}
+	if l.opts.Record != nil {
+		p.b.tee = func(r ipam.Resource, w object) {
+			p.held = append(p.held, func(to *Recorder) { to.object(r, w) })
+		}
+	}
+	body := &watchedBody{Reader: answer}
+	in := bufio.NewReaderSize(body, 64<<10)
+	place := Place{File: t.path, Document: n - 1}
+	if head, _ := in.Peek(len(protoMagic)); string(head) == protoMagic {
+		place.Document++
+		err = newProtoStream(in, place, newProtoDecoder(), p).run()
+	} else {
+		err = newJSONStream(in, place, p).run()
+	}
+	switch {
+	case body.err != nil:
+		return nil, fmt.Errorf("page %d broke off: %w", n, body.err)
+	case err != nil:
+		return nil, fmt.Errorf("page %d broke off: %w", n, err)
+	case p.err != nil:
+		return nil, fmt.Errorf("page %d: %w", n, p.err)
+	case p.end == nil:
+		return nil, fmt.Errorf("page %d: %w", n, errNoList)
+	}
+	return p, nil
+}
+
+// open sends a request and returns the body of a good answer.
+func open(ctx context.Context, req *rest.Request) (io.ReadCloser, error) {
+	body, err := req.Stream(ctx)
+	var status apierrors.APIStatus
+	if err != nil && !errors.As(err, &status) {
+		err = &transportError{err}
+	}
+	return body, err
+}
+
+func (p *page) wants(string, string) bool { return true }
+
+func (p *page) object(o Object) {
+	o = withKind(o, p.t)
+	if r, ok := resourceOf(o.APIVersion, o.Kind); !ok || r != p.t.resource {
+		p.err = fmt.Errorf("the list holds a %s %s", o.APIVersion, o.Kind)
+		return
+	}
+	p.seq++
+	o.seq = p.seq
+	p.b.Add(o)
+}
+
+func (p *page) listed(e listEnd) { p.end = &e }
+
+func (p *page) broken(at Place, apiVersion, kind string, err error) {
+	p.b.reject(p.t.resource, &Object{APIVersion: apiVersion, Kind: kind, Place: at}, err)
+}
+
+// get reads one document.
+func (l *Live) get(ctx context.Context, path string) (raw []byte, err error) {
+	err = l.try(ctx, firstTries, func(ctx context.Context, c *rest.RESTClient) error {
+		answer, err := open(ctx, c.Get().AbsPath(path).MaxRetries(0))
+		if err != nil {
+			return err
+		}
+		defer answer.Close()
+		raw, err = io.ReadAll(io.LimitReader(&watchedBody{Reader: answer}, maxObject))
+		return err
+	})
+	return raw, err
 }
 
 func expired(err error) bool {
@@ -126,7 +182,8 @@ func shortError(err error) error {
 	case apierrors.IsUnauthorized(err):
 		text = "the API server does not accept the credentials (401 Unauthorized)"
 	case errors.As(err, &u):
-		text = u.Err.Error()
+		// The URL holds nothing that the reader does not know.
+		text = strings.Replace(err.Error(), u.Error(), u.Err.Error(), 1)
 	default:
 		text = err.Error()
 	}

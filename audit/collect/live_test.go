@@ -151,6 +151,7 @@ func (s *apiServer) collect(t *testing.T, opts LiveOptions) (*ipam.Snapshot, err
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.sleep = func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 	return l.Collect(t.Context())
 }
 
