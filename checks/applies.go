@@ -12,6 +12,7 @@ func notCalicoIPAM(s *ipam.Snapshot) string {
 		return "addresses come from host-local here: " + why
 	case ipam.NoIPAM:
 		return "no Calico IPAM here: " + why
+	default:
 	}
 	if lost, _ := s.DataLost(); lost {
 		return "IPAM data was lost, see ipam-data"

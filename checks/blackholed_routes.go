@@ -155,7 +155,7 @@ func blackholeFinding(in *Input, n *ipam.Node, t *ipam.RouteTable, drops []drop)
 	nodes := map[string]bool{}
 	for _, d := range drops {
 		nodes[d.pod.NodeName] = true
-		f.Affected = append(f.Affected, Affected{Kind: KindIP, Name: d.ip.String(), Note: fmt.Sprintf("%s, hit by `%s`%s", podNote(d.pod), routeText(d.route), blockNote(d.block))})
+		f.Affected = append(f.Affected, Affected{Kind: KindIP, Name: d.ip.String(), Note: podNote(d.pod) + ", hit by `" + routeText(d.route) + "`" + blockNote(d.block)})
 		cause(dropCause(in, n, d))
 	}
 	age := ""
@@ -186,7 +186,7 @@ func blockNote(b *ipam.Block) string {
 func dropCause(in *Input, n *ipam.Node, d drop) string {
 	switch {
 	case d.route.Dst.IsSingleIP():
-		return fmt.Sprintf("The blackhole is a host route: blocks of a single address shadow their own pod (projectcalico/calico#2624)")
+		return "The blackhole is a host route: blocks of a single address shadow their own pod (projectcalico/calico#2624)"
 	case d.block == nil:
 		return fmt.Sprintf("No block is known for %s", d.route.Dst)
 	case in.NodeByFold(d.block.Owner.Name) == n && d.pod.NodeName == n.Name:

@@ -113,10 +113,10 @@ func borrowedFinding(in *Input, c commands, n *ipam.Node, uses []borrowedUse) Fi
 			}
 		}
 		verdict := verdictOf(in, n, u)
-		switch {
-		case verdict.carry == ipam.AtRisk:
+		switch verdict.carry {
+		case ipam.AtRisk:
 			note(&risk, verdict.why)
-		case verdict.carry == ipam.CarryUnknown:
+		case ipam.CarryUnknown:
 			note(&unseen, verdict.why)
 		default:
 			note(&carried, verdict.why)

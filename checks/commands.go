@@ -3,6 +3,7 @@ package checks
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,7 +65,7 @@ func (c commands) deletePod(namespace, name string) string {
 func (c commands) addPool(like *ipam.Pool) []string {
 	name, size, ipip, vxlan, selector, nat := "NEW-POOL", "26", "Never", "Never", "all()", ""
 	if like != nil {
-		name, size, ipip, vxlan, selector = like.Name+"-2", fmt.Sprint(like.BlockSize), or(like.IPIPMode, "Never"), or(like.VXLANMode, "Never"), or(like.NodeSelector, "all()")
+		name, size, ipip, vxlan, selector = like.Name+"-2", strconv.Itoa(like.BlockSize), or(like.IPIPMode, "Never"), or(like.VXLANMode, "Never"), or(like.NodeSelector, "all()")
 	}
 	return []string{
 		`NEW_CIDR=   # a range that your network routes to these nodes and nothing else uses`,
@@ -91,9 +92,18 @@ func (c commands) addPool(like *ipam.Pool) []string {
 // affinity is out of everybody's reach.
 func (c commands) deleteEmptyBlock(b *ipam.Block, a *ipam.Affinity) []string {
 	path := "/apis/" + c.group + "/" + c.apiVersion()
-	cmds := []string{"calicoctl datastore migrate lock"}
-	cmds = append(cmds, fmt.Sprintf(`kubectl get %s %s -o jsonpath='{.spec.attributes}{"\n"}'   # must print [] or nothing`, c.resource(ipam.ResBlocks), quote(b.Name)))
-	cmds = append(cmds, guardedDelete(path+"/ipamblocks/"+b.Name, b.UID, b.ResourceVersion))
+	look := fmt.Sprintf("kubectl get %s %s -o jsonpath=", c.resource(ipam.ResBlocks), quote(b.Name))
+	cmds := []string{
+		"calicoctl datastore migrate lock",
+		look + `'{.spec.attributes}{"\n"}'   # must print [] or nothing: else unlock and stop here`,
+	}
+	if b.Empty() {
+		cmds = append(cmds, guardedDelete(path+"/ipamblocks/"+b.Name, b.UID, b.ResourceVersion))
+	} else {
+		// It changes while it is emptied, so its version is read when it is empty.
+		cmds = append(cmds, "VERSION=$("+look+"'{.metadata.resourceVersion}')",
+			fmt.Sprintf(`kubectl delete --raw %s -f - <<<'{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"%s","resourceVersion":"'"$VERSION"'"}}'`, quote(path+"/ipamblocks/"+b.Name), b.UID))
+	}
 	if a != nil {
 		cmds = append(cmds, guardedDelete(path+"/blockaffinities/"+a.Name, a.UID, ""))
 	}

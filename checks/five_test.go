@@ -327,7 +327,7 @@ func TestPoolUtilisation(t *testing.T) {
 		for i := 0; i < 12 && i*64+256 < n; i++ {
 			l.block(fmt.Sprintf("10.0.%d.%d/26", i/3, 64+i%3*64), "n1")
 		}
-		for i := 0; i < n; i++ {
+		for i := range n {
 			b := l.Blocks[i/64].CIDR
 			a := b.Addr().As4()
 			a[3] += byte(i % 64)

@@ -60,6 +60,7 @@ func runIPAMData(in *Input) Result {
 		}}}
 	case ipam.UnknownIPAM:
 		return Result{Unseen: []string{"anything to tell the IPAM from (" + why + ")"}}
+	case ipam.CalicoIPAM:
 	}
 	if !in.Coverage.Read(ipam.ResBlocks) {
 		return Result{Unseen: []string{string(ipam.ResBlocks)}}

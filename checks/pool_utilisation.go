@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"ipamaudit/ipam"
@@ -137,7 +138,7 @@ func judgeGroup(in *Input, g *group) groupVerdict {
 	free, reclaimable := g.free(in)
 	together := ""
 	if len(g.pools) > 1 {
-		together = " in the " + fmt.Sprint(len(g.pools)) + " pools that serve these nodes (" + poolNames(g.pools) + ")"
+		together = " in the " + strconv.Itoa(len(g.pools)) + " pools that serve these nodes (" + poolNames(g.pools) + ")"
 	}
 	gv.severity, gv.reasons = byAddresses(in, allocated, usable, together)
 	if free+reclaimable == 0 {

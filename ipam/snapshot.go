@@ -115,7 +115,7 @@ func (s *Snapshot) Seal() *Snapshot {
 	slices.SortStableFunc(s.Affinities, func(a, b Affinity) int {
 		return cmp.Or(comparePrefix(a.CIDR, b.CIDR), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name, b.Name))
 	})
-	byName := func(a, b string) int { return cmp.Compare(a, b) }
+	byName := cmp.Compare[string]
 	slices.SortStableFunc(s.Handles, func(a, b Handle) int { return byName(a.Name, b.Name) })
 	slices.SortStableFunc(s.Nodes, func(a, b Node) int { return byName(a.Name, b.Name) })
 	slices.SortStableFunc(s.Pods, func(a, b Pod) int { return cmp.Or(byName(a.Namespace, b.Namespace), byName(a.Name, b.Name)) })

@@ -54,8 +54,8 @@ func programs(value, def string, ipip bool) bool {
 	return value == "Enabled" || ipip && value == "EnabledIPIPOnly" || !ipip && value == "EnabledNoEncapOnly"
 }
 
-// Carry is the answer to "does the owner of a block learn the host route of an
-// address that another node borrows?"
+// Carry says whether the owner of a block learns the host route of an address
+// that another node borrows.
 type Carry string
 
 const (

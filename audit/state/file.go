@@ -94,13 +94,13 @@ func (f *File) replace(data []byte) (err error) {
 	if _, err = tmp.Write(data); err != nil {
 		return err
 	}
-	if err = tmp.Sync(); err != nil {
+	if err := tmp.Sync(); err != nil {
 		return err
 	}
-	if err = tmp.Close(); err != nil {
+	if err := tmp.Close(); err != nil {
 		return err
 	}
-	if err = os.Rename(tmp.Name(), target); err != nil {
+	if err := os.Rename(tmp.Name(), target); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(target))
@@ -147,9 +147,10 @@ func (f *File) takeLock() (*os.File, error) {
 		}
 		switch err := tryFlock(lock); {
 		case errors.Is(err, errWouldBlock):
-			defer lock.Close()
+			holder := readHolder(lock)
+			_ = lock.Close()
 			return nil, &LockedError{
-				Where: path, Holder: readHolder(lock),
+				Where: path, Holder: holder,
 				Advice: "Wait until that run has ended. The lock ends with its process; do not delete the file.",
 			}
 		case err != nil:

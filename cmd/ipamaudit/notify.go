@@ -44,7 +44,7 @@ func (o *runOptions) finish(ctx context.Context, a *app, rep *audit.Report, next
 		}
 	}
 	for _, n := range out.Notices {
-		o.log.Warn(n)
+		o.log.Warn("notice", "text", n)
 	}
 	for _, t := range out.Tickets {
 		if t.Action.Writes() || t.Error != "" {

@@ -63,7 +63,7 @@ When several apply the order is 2, 3, 4, 1.`,
 		},
 	}
 	f := cmd.Flags()
-	o.input.flags(cmd)
+	o.flags(cmd)
 	f.StringArrayVar(&o.only, "check", nil, "run only this check (`ID`, repeatable)")
 	f.StringArrayVar(&o.skip, "skip", nil, "leave this check out (`ID`, repeatable)")
 	f.StringArrayVarP(&o.outputs, "output", "o", nil, "`FORMAT[=FILE]`, repeatable: "+strings.Join(report.Formats(), ", ")+"; one at most without a file (default table)")
@@ -94,7 +94,7 @@ func (o *runOptions) complete(a *app, cmd *cobra.Command) error {
 	}
 	o.log = a.logger(o.config.Log, o.quiet)
 	for _, w := range o.warnings {
-		o.log.Warn(w.String())
+		o.log.Warn("configuration", "warning", w.String())
 	}
 	for _, id := range slices.Concat(o.only, o.skip) {
 		if _, ok := checks.Find(id); !ok {
@@ -114,7 +114,7 @@ func (o *runOptions) complete(a *app, cmd *cobra.Command) error {
 	if o.runID == "" {
 		o.runID = a.now().UTC().Format(time.DateOnly)
 	}
-	return o.input.validate()
+	return o.validate()
 }
 
 func (o *runOptions) reportSpecs() ([]report.Spec, error) {
@@ -138,7 +138,7 @@ func (o *runOptions) reportSpecs() ([]report.Spec, error) {
 }
 
 func (o *runOptions) run(ctx context.Context, a *app) error {
-	targets, subset, err := o.input.targets(a, o.config, wantedResources(o.selected))
+	targets, subset, err := o.targets(a, o.config, wantedResources(o.selected))
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (o *runOptions) run(ctx context.Context, a *app) error {
 		return err
 	}
 	for _, n := range rep.Notices {
-		o.log.Warn(n)
+		o.log.Warn("notice", "text", n)
 	}
 
 	// Reports first: whatever happens to tickets and messages, the night's work is on disk.

@@ -61,7 +61,7 @@ func (a *app) snapshot(ctx context.Context, cmd *cobra.Command, in *input, out s
 	// Every check's resources, whatever is enabled here and now: a snapshot is
 	// also for those who look at it later.
 	wanted := wantedResources(func(string) bool { return true })
-	var src audit.Source = a.liveSource(cl, c, wanted, rec)
+	src := a.liveSource(cl, c, wanted, rec)
 	if cl.saved != "" {
 		src = collect.NewFiles(cl.saved, collect.Options{Name: collect.SavedName(cl.saved), AsOf: in.asOf, Stdin: a.in, Record: rec})
 	}

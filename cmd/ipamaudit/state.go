@@ -88,7 +88,7 @@ func openStore(c config.State, log *slog.Logger) (audit.Store, error) {
 				return nil, err
 			}
 		}
-		return state.NewConfigMap(client, namespace, c.ConfigMap.Name, state.ConfigMapOptions{Warn: func(s string) { log.Warn(s) }}), nil
+		return state.NewConfigMap(client, namespace, c.ConfigMap.Name, state.ConfigMapOptions{Warn: func(s string) { log.Warn("state", "warning", s) }}), nil
 	}
 	return nil, nil
 }
