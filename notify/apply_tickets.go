@@ -127,7 +127,10 @@ func (t *tickets) refresh(ctx context.Context, a Action, remote *Remote, read re
 	fp := a.Problem.Fingerprint
 	var ids []string
 	if a.Kind == Create || a.Kind == Renew {
-		if label := FingerprintLabel(fp); read.first(label) {
+		for _, label := range a.Problem.labels() {
+			if !read.first(label) {
+				continue
+			}
 			found, err := t.tracker.FindByLabel(ctx, label)
 			if err != nil {
 				return err

@@ -81,6 +81,9 @@ func (b *book) sees(u *universe, loaded *audit.State, r *audit.Report, next *aud
 	for _, p := range notify.Problems(r, next, u.options().Tickets) {
 		k := problemKey{p.Cluster, p.Check}
 		b.problems[notify.FingerprintLabel(p.Fingerprint)] = k
+		if p.Alias != "" {
+			b.problems[notify.FingerprintLabel(p.Alias)] = k
+		}
 		if b.seen[k] != p.Seen {
 			b.changes[k]++
 		}
@@ -282,14 +285,9 @@ func (b *book) unknowable(u *universe, x, other fakejira.Issue, at time.Time) st
 			since = c.At
 		}
 	}
-	shows := since.Add(u.h.rules.lag).Before(at) || since.Add(u.h.rules.lag).Equal(at)
-	label := ""
-	for _, l := range other.Labels {
-		if strings.HasPrefix(l, "ipam-fp-") {
-			label = l
-		}
-	}
-	shows = shows && slices.Contains(x.Labels, label)
+	shows := !since.Add(u.h.rules.lag).After(at) && slices.ContainsFunc(x.Labels, func(l string) bool {
+		return strings.HasPrefix(l, "ipam-fp-") && slices.Contains(other.Labels, l)
+	})
 	switch {
 	case shows || !b.missing[x.ID]:
 		return ""
@@ -365,7 +363,7 @@ func (b *book) settled(u *universe) {
 		}
 		r, ours := notify.ParseRef(open[0].Description)
 		switch {
-		case !ours || len(open[0].Description) > 25_000:
+		case !ours || len(open[0].Description) > 25_000 || open[0].History[0].By != fakejira.Bot: // a clone is people's
 		case seen.Present && (r.State != notify.RefOpen || r.Hash != seen.Hash || r.Severity != seen.Severity):
 			b.violate("old content", "%s says %+v, there is %+v", open[0].Key, r, seen)
 		case !seen.Present && seen.Quiet == "" && u.h.rules.resolveAfter > 0 && r.State == notify.RefOpen:

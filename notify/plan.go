@@ -302,8 +302,11 @@ func toldBy(ts *audit.TicketState, issue *Issue) Told {
 // one before a closed one, of open ones the oldest, of closed ones the newest.
 func (pl *planner) canonical(p Problem, ts *audit.TicketState) *Issue {
 	var own []Issue
+	labelled := func(i Issue) bool {
+		return slices.ContainsFunc(p.labels(), func(l string) bool { return slices.Contains(i.Labels, l) })
+	}
 	for _, i := range pl.remote.Issues {
-		if i.ID == ts.ID || slices.Contains(i.Labels, FingerprintLabel(p.Fingerprint)) {
+		if i.ID == ts.ID || labelled(i) {
 			own = append(own, i)
 		}
 	}
@@ -343,7 +346,7 @@ func compareIDs(a, b string) int {
 
 func missingLabels(t Ticket, i *Issue) []string {
 	var out []string
-	for _, l := range []string{StaticLabel, FingerprintLabel(t.problem.Fingerprint)} {
+	for _, l := range append(t.problem.labels(), StaticLabel) {
 		if !slices.Contains(i.Labels, l) {
 			out = append(out, l)
 		}
