@@ -22,6 +22,7 @@ func borrowedIPs() Check {
 			"Felix (VXLAN; IPIP from v3.33), a node mesh or a route reflector carry host routes; external peers alone usually do not. " +
 			"Addresses booked for the wrong node, leaked, ownerless, virtual, cooling down or without a recorded node belong to other checks.",
 		SeverityNote: "Medium; high (inferred) where the topology cannot carry the host route and no route table says otherwise. Lost traffic itself is `blackholed-routes`.",
+		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPods, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResPools, ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResBGPFilters, ipam.ResFelixConfig, ipam.ResClusterInfo},
 		Example: func() []Step {

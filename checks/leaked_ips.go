@@ -26,6 +26,7 @@ func leakedIPs() Check {
 			"A live pod may have a few records too many; from `recordsPerPod` on they count. Addresses in blocks of nodes that no longer exist belong to `orphan-affinities`.",
 		SeverityNote: "Medium; low for fewer than `mediumFrom` addresses on a node; high when they keep the node at its block limit, when their pool is used up to `highPercent` or has no free block, or when a pod waits for one of them. " +
 			"One look at two lists that were read one after the other proves nothing, so it is inferred.",
+		Skewed:      true,
 		Needs:       []ipam.Resource{ipam.ResBlocks, ipam.ResPods, ipam.ResNodes},
 		Uses:        []ipam.Resource{ipam.ResPools, ipam.ResHandles, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResDeployments, ipam.ResReservations},
 		TicketAfter: 2,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -171,6 +172,45 @@ func (l *Live) Collect(ctx context.Context) (*ipam.Snapshot, error) {
 		return nil, fmt.Errorf("cluster %q: %w", l.opts.Name, err)
 	}
 	return s, nil
+}
+
+// Again is the second look of audit.Rechecker: it reads the resources once more
+// and returns first without what has changed meanwhile. A resource that cannot
+// be read again is an error: then nothing is confirmed.
+func (l *Live) Again(ctx context.Context, first *ipam.Snapshot, resources []ipam.Resource) (*ipam.Snapshot, error) {
+	look := ipam.NewSecondLook(first, resources)
+	var one sync.Mutex
+	p := pool.New().WithErrors().WithMaxGoroutines(l.opts.Parallel)
+	for _, t := range (&discovery{api: first.API}).tasks() {
+		if !slices.Contains(resources, t.resource) {
+			continue
+		}
+		p.Go(func() error {
+			read := func() error {
+				return l.pages(ctx, t, nil, func(p *page) {
+					one.Lock()
+					defer one.Unlock()
+					look.Nodes(p.b.nodes.values)
+					look.Pods(p.b.pods.values)
+					look.Blocks(p.b.blocks.values)
+					look.Affinities(p.b.affinities.values)
+					look.Handles(p.b.handles.values)
+				})
+			}
+			err := read()
+			if expired(err) {
+				err = read()
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", t.resource, shortError(err))
+			}
+			return nil
+		})
+	}
+	if err := p.Wait(); err != nil {
+		return nil, err
+	}
+	return look.Settled(), nil
 }
 
 func (l *Live) fail(ctx context.Context, err error) error {
