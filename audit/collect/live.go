@@ -223,26 +223,9 @@ func (l *Live) fail(ctx context.Context, err error) error {
 // finish adds the route tables and builds the snapshot.
 func (l *Live) finish(ctx context.Context, b *Builder, found *discovery, asOf time.Time) (*ipam.Snapshot, error) {
 	if l.opts.Routes != nil {
-		nodes := make([]string, len(b.nodes.values))
-		for i, n := range b.nodes.values {
-			nodes[i] = n.Name
-		}
-		tables, err := l.opts.Routes.Tables(ctx, nodes)
-		b.AddTables(l.opts.Routes.Name(), tables...)
-		if err != nil {
-			var objects interface{ Unwrap() []error }
-			errs := []error{err}
-			if errors.As(err, &objects) {
-				errs = objects.Unwrap()
-			}
-			for _, err := range errs {
-				var e ipam.ObjectError
-				if !errors.As(err, &e) {
-					e = ipam.ObjectError{Where: l.opts.Routes.Name(), Kind: "route table", Message: err.Error()}
-				}
-				b.Rejected(e)
-			}
-		}
+		tables, err := l.opts.Routes.Tables(ctx, b.scope())
+		b.AddTables(sourcesOf(l.opts.Routes.Name(), tables), tables...)
+		b.rejectRoutes(l.opts.Routes.Name(), err)
 	}
 	return b.Finish(FinishOptions{Name: l.opts.Name, AsOf: asOf, API: found.api})
 }

@@ -55,8 +55,8 @@ func (a *app) liveSource(cl chosen, c *config.Config, wanted map[ipam.Resource]b
 			// The kubeconfig may have been renewed by whoever renews it.
 			Renew: func(ctx context.Context) (*rest.Config, error) { return a.restConfig(ctx, cl) },
 		}
-		if cl.cluster.Routes.IsSet() {
-			opts.Routes = collect.RouteFiles{Dir: cl.cluster.Routes.Files}
+		if opts.Routes, err = routeSources(rc, cl.cluster.Routes); err != nil {
+			return nil, err
 		}
 		return collect.NewLive(rc, opts)
 	}}
