@@ -40,7 +40,7 @@ func auditCluster(ctx context.Context, o Options, t Target) ClusterReport {
 	if err == nil {
 		// The checks' part is guarded as well: a fault in the figures is one
 		// cluster's, too.
-		err = guard(func() error { c.examine(snap, o, t); return nil })
+		err = guard(func() error { c.examine(ctx, snap, o, t); return nil })
 	}
 	if err != nil {
 		// Whatever was filled in before the fault is not to be trusted.
@@ -67,10 +67,15 @@ func failedCluster(o Options, t Target, err error) ClusterReport {
 	return c
 }
 
-// collect calls the source and waits for it no longer than its timeout and the
-// grace. A source that does not come back is left behind: it holds nothing that
-// we read, and its answer goes into a channel that nobody opens.
+// collect calls the source.
 func collect(ctx context.Context, t Target, grace time.Duration) (*ipam.Snapshot, error) {
+	return within(ctx, t, grace, func(ctx context.Context) (*ipam.Snapshot, error) { return t.Source.Collect(ctx) })
+}
+
+// within calls look and waits for it no longer than the cluster's timeout and
+// the grace. A source that does not come back is left behind: it holds nothing
+// that we read, and its answer goes into a channel that nobody opens.
+func within(ctx context.Context, t Target, grace time.Duration, look func(context.Context) (*ipam.Snapshot, error)) (*ipam.Snapshot, error) {
 	timeout := t.Timeout
 	if timeout <= 0 {
 		timeout = DefaultTimeout
@@ -78,7 +83,7 @@ func collect(ctx context.Context, t Target, grace time.Duration) (*ipam.Snapshot
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("not begun: %w", stopReason(ctx, ctx, timeout))
 	}
-	within, cancel := context.WithTimeout(ctx, timeout)
+	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
 	type answer struct {
@@ -88,7 +93,7 @@ func collect(ctx context.Context, t Target, grace time.Duration) (*ipam.Snapshot
 	answers := make(chan answer, 1)
 	go func() {
 		var a answer
-		err := guard(func() (err error) { a.snap, err = t.Source.Collect(within); return err })
+		err := guard(func() (err error) { a.snap, err = look(timed); return err })
 		a.err = err
 		answers <- a
 	}()
@@ -96,18 +101,18 @@ func collect(ctx context.Context, t Target, grace time.Duration) (*ipam.Snapshot
 	var a answer
 	select {
 	case a = <-answers:
-	case <-within.Done():
+	case <-timed.Done():
 		late := time.NewTimer(grace)
 		defer late.Stop()
 		select {
 		case a = <-answers:
 		case <-late.C:
-			return nil, fmt.Errorf("%w, and the source did not stop when told to", stopReason(ctx, within, timeout))
+			return nil, fmt.Errorf("%w, and the source did not stop when told to", stopReason(ctx, timed, timeout))
 		}
 	}
 	switch {
-	case a.err != nil && within.Err() != nil:
-		return nil, fmt.Errorf("%w: %w", stopReason(ctx, within, timeout), a.err)
+	case a.err != nil && timed.Err() != nil:
+		return nil, fmt.Errorf("%w: %w", stopReason(ctx, timed, timeout), a.err)
 	case a.err != nil:
 		return nil, a.err
 	case a.snap == nil:
@@ -133,7 +138,7 @@ func stopReason(run, cluster context.Context, timeout time.Duration) error {
 func interrupted(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
 // examine fills in the report of a cluster that was collected.
-func (c *ClusterReport) examine(collected *ipam.Snapshot, o Options, t Target) {
+func (c *ClusterReport) examine(ctx context.Context, collected *ipam.Snapshot, o Options, t Target) {
 	// A copy, because the id may be another than the collector could see, and
 	// checks link their findings by it.
 	s := *collected
@@ -154,7 +159,9 @@ func (c *ClusterReport) examine(collected *ipam.Snapshot, o Options, t Target) {
 	}
 
 	c.Status = Complete
-	for i, out := range runChecks(&s, o, t) {
+	outs := runChecks(&s, o, t)
+	confirm(ctx, &s, o, t, outs)
+	for i, out := range outs {
 		k := checkReport(o.Checks[i], out, &s, o.RequireRoutes)
 		if k.Incomplete {
 			c.Status = Partial

@@ -28,8 +28,9 @@ func affinityConflicts() Check {
 		SeverityNote: "Several affinities for one block: critical where BIRD programs the routes, the block is in use and the wrong affinity takes part (from v3.24 a pending one does not), else high. " +
 			"Affinity without a block: medium, high when it overlaps blocks, has a foreign size or several nodes claim it. A name that differs only in case: high. " +
 			"Owner without affinity or a pending one: medium. Nobody's block: low, medium when it holds addresses or blocks are scarce.",
-		Needs: []ipam.Resource{ipam.ResBlocks, ipam.ResAffinities, ipam.ResNodes},
-		Uses:  []ipam.Resource{ipam.ResPools, ipam.ResPods, ipam.ResClusterInfo, ipam.ResBGPConfig, ipam.ResFelixConfig, ipam.ResReservations},
+		Skewed: true,
+		Needs:  []ipam.Resource{ipam.ResBlocks, ipam.ResAffinities, ipam.ResNodes},
+		Uses:   []ipam.Resource{ipam.ResPools, ipam.ResPods, ipam.ResClusterInfo, ipam.ResBGPConfig, ipam.ResFelixConfig, ipam.ResReservations},
 		Params: []Param{
 			{Name: "settle", Type: "duration", Default: "10m", Doc: "affinities and blocks younger than this are left alone"},
 			percentParam("scarcePercent", 10, "share of free blocks below which an ownerless block is medium"),

@@ -23,6 +23,7 @@ func blackholedRoutes() Check {
 		How: "For every node whose table is known, not only the block's owner: the longest prefix that contains the address of a running pod, as the kernel chooses it. " +
 			"Pods that are finished or being deleted are left out, as are blackholes for advertised service ranges and a default route that drops.",
 		SeverityNote: "Always critical, and observed. Without any route table the check is unknown; with tables of some nodes it speaks for those and says how many it did not see.",
+		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResPods, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResAffinities, ipam.ResBGPConfig, ipam.ResFelixConfig, ipam.ResClusterInfo},
 		NeedsRoutes:  true,

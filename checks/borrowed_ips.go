@@ -21,7 +21,8 @@ func borrowedIPs() Check {
 		How: "IPAM's record, the running pod and the node it really runs on must agree, and the block's owner is another node that exists. Without the owner's route table the topology decides how bad it is: " +
 			"Felix (VXLAN; IPIP from v3.33), a node mesh or a route reflector carry host routes; external peers alone usually do not. " +
 			"Addresses booked for the wrong node, leaked, ownerless, virtual, cooling down or without a recorded node belong to other checks.",
-		SeverityNote: "Medium; high (inferred) where the topology cannot carry the host route and no route table says otherwise. Lost traffic itself is `blackholed-routes`.",
+		SeverityNote: "Medium; low where only virtual machines have moved and the network carries their routes; high (inferred) where the topology cannot carry the host route and no route table says otherwise. Lost traffic itself is `blackholed-routes`.",
+		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPods, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResPools, ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResBGPFilters, ipam.ResFelixConfig, ipam.ResClusterInfo},
 		Example: func() []Step {
@@ -96,7 +97,7 @@ func borrowedFinding(in *Input, c commands, n *ipam.Node, uses []borrowedUse) Fi
 	}
 	owners := map[string]int{}
 	var risk, carried, unseen []string
-	fixed := 0
+	fixed, machines := 0, 0
 	note := func(list *[]string, s string) {
 		if !slices.Contains(*list, s) {
 			*list = append(*list, s)
@@ -107,6 +108,10 @@ func borrowedFinding(in *Input, c commands, n *ipam.Node, uses []borrowedUse) Fi
 		what := "tunnel of " + n.Name
 		if u.holder.Pod != nil {
 			what = u.holder.Pod.Key()
+			if u.holder.Pod.VMI != "" {
+				machines++
+				what += ", a virtual machine that has moved here"
+			}
 			if fixedAddress(u.holder.Pod, u.alloc.IP) {
 				fixed++
 				what += ", fixed by annotation"
@@ -129,7 +134,10 @@ func borrowedFinding(in *Input, c commands, n *ipam.Node, uses []borrowedUse) Fi
 		from = append(from, fmt.Sprintf("%s (%d)", name, k))
 	}
 	slices.Sort(from)
-	detail := []string{fmt.Sprintf("%s in use here out of blocks of %s", count(uint64(len(uses)), "address"), names(from, 5)), whyBorrowed(in, n, fixed, len(uses))}
+	detail := []string{fmt.Sprintf("%s in use here out of blocks of %s", count(uint64(len(uses)), "address"), names(from, 5)), whyBorrowed(in, n, fixed, machines, len(uses))}
+	if machines == len(uses) && len(unseen) == 0 {
+		f.Severity = Low
+	}
 	if len(risk) > 0 {
 		f.Severity, f.Evidence = High, Inferred
 		detail = append(detail, "Likely unreachable from the owner: "+strings.Join(risk, "; ")+". No route table of the owner was seen that says otherwise")
@@ -167,9 +175,12 @@ func verdictOf(in *Input, n *ipam.Node, u borrowedUse) carryVerdict {
 
 // whyBorrowed says why Calico borrowed: no block free now, a fixed address, or
 // none free back then.
-func whyBorrowed(in *Input, n *ipam.Node, fixed, total int) string {
-	if fixed == total {
+func whyBorrowed(in *Input, n *ipam.Node, fixed, machines, total int) string {
+	switch total {
+	case fixed:
 		return "The pods ask for these addresses by annotation"
+	case machines:
+		return "Virtual machines keep their address when they move"
 	}
 	for _, v4 := range []bool{true, false} {
 		pools := in.Serving(n, v4, ipam.UseWorkload)

@@ -34,6 +34,9 @@ type Check struct {
 	Uses []ipam.Resource
 	// NeedsRoutes is true where route tables are what the check looks at.
 	NeedsRoutes bool
+	// Skewed checks compare lists that were read one after the other. What they
+	// find in a live cluster counts only when a second look shows it, too.
+	Skewed bool
 	// AnyIPAM checks also speak about clusters without Calico IPAM.
 	AnyIPAM bool
 	// TicketAfter is the number of consecutive runs before a ticket is filed;
@@ -144,6 +147,17 @@ type Outcome struct {
 	Lossy bool
 	// Partial is the result's: with it, what is unseen does not put the rest in doubt.
 	Partial bool
+}
+
+// Moving lists what a Skewed check looks at that changes all the time.
+func (c Check) Moving() []ipam.Resource {
+	var out []ipam.Resource
+	for _, r := range ipam.MovingResources() {
+		if slices.Contains(c.Needs, r) || slices.Contains(c.Uses, r) {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // Evaluate runs one check. A need that was not read, or a panic, is unknown:

@@ -191,7 +191,8 @@ func recreate(c commands, pods []*ipam.Pod, limit int) (cmds, bare, fixed []stri
 	n := 0
 	for _, p := range pods {
 		switch {
-		case len(p.RequestedIPs) > 0:
+		case len(p.RequestedIPs) > 0 || p.VMI != "":
+			// A virtual machine keeps its address, and deleting its pod stops it.
 			fixed = append(fixed, p.Key())
 		case p.OwnerKind == "" || p.OwnerKind == "Node":
 			bare = append(bare, p.Key())

@@ -21,6 +21,7 @@ func duplicateIPs() Check {
 			"Finished pods keep their address in status and do not count; nor do two pods of one virtual machine in migration. " +
 			"What status says counts; the annotation only for a family that status lacks.",
 		SeverityNote: "Always critical.",
+		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResPods, ipam.ResPools},
 		Uses:         []ipam.Resource{ipam.ResNodes, ipam.ResBlocks, ipam.ResDaemonSets, ipam.ResClusterInfo},
 		Example: func() []Step {

@@ -22,6 +22,7 @@ func handleLeaks() Check {
 		How: "Handle IDs of all allocations against the IDs of all handle objects, without regard to case (objects have lower-case names). The handle of Windows' reserved addresses has no object by design. " +
 			"Handles and allocations younger than `grace` are left out: they are made one after the other, and read one after the other.",
 		SeverityNote: "Medium with an allocation whose handle is missing, or when more handles are left over than `mediumHandles` and than twice the pods; low otherwise.",
+		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResHandles},
 		Uses:         []ipam.Resource{ipam.ResPods, ipam.ResClusterInfo},
 		TicketAfter:  2,

@@ -18,6 +18,7 @@ func ipamData() Check {
 		How: "Pods that carry Calico's annotations and whose addresses are in no block: more than half of them means that the data was lost. " +
 			"Pods that lie in their own node's podCIDR and in no block mean host-local; pods without Calico's annotations mean that Calico gives out no addresses here.",
 		SeverityNote: "Critical when data was lost (it replaces the findings per address). Low without Calico or for policy-only clusters; low for host-local, medium with pods that wait for an address.",
+		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResPods, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResEvents},
 		AnyIPAM:      true,

@@ -23,6 +23,7 @@ func ipamGC() Check {
 			"What the collector leaves alone by design does not count: finished pods, records without pod or handle, nodes that still have a pod object. " +
 			"When a pod or node vanished is not recorded, so stalled is inferred.",
 		SeverityNote: "Absent: high with addresses or blocks left behind, else medium. Stalled: medium; with one or two addresses low at first and medium in the second run in a row. Without Deployments: unknown.",
+		Skewed:       true,
 		Uses: []ipam.Resource{ipam.ResDeployments, ipam.ResKubeCtrl, ipam.ResBlocks, ipam.ResHandles, ipam.ResNodes, ipam.ResPods,
 			ipam.ResClusterInfo, ipam.ResPools},
 		TicketAfter: 2,

@@ -24,15 +24,16 @@ func leakedIPs() Check {
 			"Nothing is a leak before `grace` has passed since it was booked, since its pod ended or since its successor was made: the collector needs up to 20 minutes. " +
 			"Records without a pod (booked by hand), of virtual machines, tunnels, Services and Windows, cooling addresses, and a second address of a handle in use are none. " +
 			"A live pod may have a few records too many; from `recordsPerPod` on they count. Addresses in blocks of nodes that no longer exist belong to `orphan-affinities`.",
-		SeverityNote: "Medium; low for fewer than `mediumFrom` addresses on a node; high when they keep the node at its block limit, when their pool is used up to `highPercent` or has no free block, or when a pod waits for one of them. " +
+		SeverityNote: "Medium; low for fewer than `mediumFrom` addresses of a family on a node; high when they keep the node at its block limit, when their pool is used up to `highPercent` or has no free block, or when a pod waits for one of them. " +
 			"One look at two lists that were read one after the other proves nothing, so it is inferred.",
+		Skewed:      true,
 		Needs:       []ipam.Resource{ipam.ResBlocks, ipam.ResPods, ipam.ResNodes},
 		Uses:        []ipam.Resource{ipam.ResPools, ipam.ResHandles, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResDeployments, ipam.ResReservations},
 		TicketAfter: 2,
 		Params: []Param{
 			{Name: "grace", Type: "duration", Default: "20m", Doc: "age below which an unused address is left to Calico's collector"},
 			{Name: "recordsPerPod", Type: "integer", Default: 5, Min: ptr(1.0), Max: ptr(10000.0), Doc: "unused records of one live pod from which they count as leaked"},
-			{Name: "mediumFrom", Type: "integer", Default: 2, Min: ptr(1.0), Max: ptr(100000.0), Doc: "leaked addresses on a node from which it is medium"},
+			{Name: "mediumFrom", Type: "integer", Default: 2, Min: ptr(1.0), Max: ptr(100000.0), Doc: "leaked addresses of one family on a node from which it is medium"},
 			percentParam("highPercent", 85, "share of used addresses of their pool from which leaks are high"),
 		},
 		Example: func() []Step {
@@ -217,7 +218,7 @@ func leakFinding(in *Input, c commands, n *ipam.Node, list []leak, perPool map[*
 		Subject: Subject{Kind: KindNode, Name: n.Name},
 		Title:   "Node " + n.Name + " holds addresses that no pod uses",
 	}
-	if len(list) < in.Params.Int("mediumFrom") {
+	if perFamily(list) < in.Params.Int("mediumFrom") {
 		f.Severity = Low
 	}
 	reasons, retried := map[string]int{}, map[string]int{}
@@ -277,6 +278,18 @@ func leakFinding(in *Input, c commands, n *ipam.Node, list []leak, perPool map[*
 	f.Detail = strings.Join(detail, ". ") + "."
 	f.Remediation = leakSteps(c, in, list, ips, blocked, risk)
 	return f
+}
+
+// perFamily is the number of leaks in the address family that has more: a
+// dual-stack pod leaves one address of each, which is one leak.
+func perFamily(list []leak) int {
+	four := 0
+	for _, l := range list {
+		if l.alloc.IP.Is4() {
+			four++
+		}
+	}
+	return max(four, len(list)-four)
 }
 
 // atBlockLimit says that the node may claim no further block, if it is so.

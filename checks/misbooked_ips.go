@@ -21,6 +21,7 @@ func misbookedIPs() Check {
 		How: "The record names a pod and a node; the running pod that has the address decides. Names of nodes are compared as Calico maps them, and without regard to case. " +
 			"Records of virtual machines, tunnels and Services, records that name no pod (nothing collects them), pods younger than `minAge`, pods that are being deleted, and pods whose record is right are left alone. It is not the same as a borrowed address, which is booked for the right node.",
 		SeverityNote: "Always critical: a live address may be given out twice.",
+		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPods},
 		Uses:         []ipam.Resource{ipam.ResNodes, ipam.ResCalicoNodes, ipam.ResKubeCtrl, ipam.ResClusterInfo, ipam.ResDaemonSets},
 		Params:       []Param{{Name: "minAge", Type: "duration", Default: "10m", Doc: "age below which a pod is not judged, since blocks and pods are read one after the other"}},

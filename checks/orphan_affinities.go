@@ -25,6 +25,7 @@ func orphanAffinities() Check {
 			"(`affinity-conflicts`), owners of the type `virtual` are no nodes, and a name under which pods of an existing node run is that node's (`misbooked-ips`). " +
 			"Where the newest trace of a node is younger than `grace` the collector has not had its time yet.",
 		SeverityNote: "Medium; high when the pools they sit in have no free block left for the nodes that use them. That the collector will not come round by itself is inferred: the ticket waits for the second look.",
+		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResAffinities, ipam.ResPods, ipam.ResPools, ipam.ResCalicoNodes, ipam.ResReservations, ipam.ResClusterInfo, ipam.ResDeployments},
 		TicketAfter:  2,

@@ -25,6 +25,7 @@ func routeDisagreement() Check {
 			"A next hop that is no node of this cluster is a router and says nothing, nor does one that is a route reflector; a default or wider route is not looked at. " +
 			"Blocks that changed hands within `settle` before the table was read, blocks that nobody owns and owners that are gone are left out.",
 		SeverityNote: "Always high, and observed. Without any route table the check is unknown; with tables of some nodes it speaks for those and says how many it did not see.",
+		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResAffinities, ipam.ResPools, ipam.ResPods, ipam.ResBGPConfig, ipam.ResFelixConfig, ipam.ResClusterInfo},
 		NeedsRoutes:  true,

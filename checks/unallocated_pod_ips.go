@@ -21,6 +21,7 @@ func unallocatedPodIPs() Check {
 			"So are pods that bypass IPAM (ipAddrsNoIpam), pods of another IPAM (no annotation of Calico's and an address of their own node's podCIDR), and addresses in disabled pools, from which nothing is given out. " +
 			"When more than half of all addresses are missing the data is lost as a whole, and `ipam-data` says so once.",
 		SeverityNote: "Always critical: a live address may be given out twice.",
+		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPods, ipam.ResPools},
 		Uses:         []ipam.Resource{ipam.ResNodes, ipam.ResClusterInfo},
 		Params:       []Param{{Name: "minAge", Type: "duration", Default: "10m", Doc: "age below which a pod is not judged"}},

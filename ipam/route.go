@@ -43,6 +43,10 @@ type Route struct {
 	Metric uint32
 	// Text is the line as the node printed it.
 	Text string
+	// Step is the place of the route's table among those that the node's policy
+	// rules consult one after the other: a later one only counts where no
+	// earlier one has a route for the address. Zero where one table is all.
+	Step int
 }
 
 // TableKind says whose view a table is.
@@ -55,7 +59,7 @@ const (
 	BIRDTable TableKind = "bird"
 )
 
-// RouteTable is what one node does with packets. Both families may be in it.
+// RouteTable is what one node does with packets for pods. Both families may be in it.
 type RouteTable struct {
 	// Node is the Kubernetes node name.
 	Node string
@@ -65,54 +69,118 @@ type RouteTable struct {
 	// AsOf is when it was read; zero when not known (then the snapshot's time).
 	AsOf   time.Time
 	Routes []Route
+	// Blind4 and Blind6 say why nothing is known of a family: it was not read,
+	// or policy rules send packets where the table does not follow. Empty where
+	// it is known; a blind family has no routes.
+	Blind4, Blind6 string
+	// Partial is true where routes were left out that neither drop nor lie
+	// inside a prefix that is dropped (see Knows).
+	Partial bool
 
-	byPrefix map[netip.Prefix]int
-	lengths4 []int
-	lengths6 []int
+	steps []step
+}
+
+// step is the longest-prefix index of the routes of one Step.
+type step struct {
+	byPrefix           map[netip.Prefix]int
+	lengths4, lengths6 []int
 }
 
 // seal sorts the routes and builds the longest-prefix index. Of several routes
 // for one prefix the lowest metric wins, the first printed among equals.
 func (t *RouteTable) seal() {
 	slices.SortStableFunc(t.Routes, func(a, b Route) int {
-		return cmp.Or(a.Dst.Addr().Compare(b.Dst.Addr()), cmp.Compare(a.Dst.Bits(), b.Dst.Bits()), cmp.Compare(a.Metric, b.Metric))
+		return cmp.Or(a.Dst.Addr().Compare(b.Dst.Addr()), cmp.Compare(a.Dst.Bits(), b.Dst.Bits()), cmp.Compare(a.Step, b.Step), cmp.Compare(a.Metric, b.Metric))
 	})
-	t.byPrefix = make(map[netip.Prefix]int, len(t.Routes))
+	t.steps = nil
 	for i, r := range t.Routes {
-		if _, ok := t.byPrefix[r.Dst]; ok {
+		for len(t.steps) <= r.Step {
+			t.steps = append(t.steps, step{byPrefix: map[netip.Prefix]int{}})
+		}
+		s := &t.steps[r.Step]
+		if _, ok := s.byPrefix[r.Dst]; ok {
 			continue
 		}
-		t.byPrefix[r.Dst] = i
-		lengths := &t.lengths4
+		s.byPrefix[r.Dst] = i
+		lengths := &s.lengths4
 		if !r.Dst.Addr().Is4() {
-			lengths = &t.lengths6
+			lengths = &s.lengths6
 		}
 		if !slices.Contains(*lengths, r.Dst.Bits()) {
 			*lengths = append(*lengths, r.Dst.Bits())
 		}
 	}
 	desc := func(a, b int) int { return b - a }
-	slices.SortFunc(t.lengths4, desc)
-	slices.SortFunc(t.lengths6, desc)
+	for i := range t.steps {
+		slices.SortFunc(t.steps[i].lengths4, desc)
+		slices.SortFunc(t.steps[i].lengths6, desc)
+	}
 }
 
 // Lookup returns the route of the longest prefix that contains ip, as the
-// kernel chooses it; nil when none does.
+// kernel chooses it; nil when none does. Ask Knows first whether that means
+// anything.
 func (t *RouteTable) Lookup(ip netip.Addr) *Route {
-	lengths := t.lengths4
+	var thrown *Route
+	for i := range t.steps {
+		j, ok := t.steps[i].lookup(ip)
+		if !ok {
+			continue
+		}
+		r := &t.Routes[j]
+		if r.Type != Throw {
+			return r
+		}
+		thrown = r
+	}
+	return thrown
+}
+
+func (s *step) lookup(ip netip.Addr) (int, bool) {
+	lengths := s.lengths4
 	if !ip.Is4() {
-		lengths = t.lengths6
+		lengths = s.lengths6
 	}
 	for _, n := range lengths {
 		p, err := ip.Prefix(n)
 		if err != nil {
 			continue
 		}
-		if i, ok := t.byPrefix[p]; ok {
-			return &t.Routes[i]
+		if i, ok := s.byPrefix[p]; ok {
+			return i, true
 		}
 	}
-	return nil
+	return 0, false
+}
+
+// Knows reports whether Lookup's answer for ip is the node's own, and if not,
+// why. A partial table answers for host routes, for what is dropped, and for
+// what lies inside a prefix that is dropped; of other addresses it only knows
+// that this node does not drop them.
+func (t *RouteTable) Knows(ip netip.Addr) (known bool, why string) {
+	if why := t.Blind(ip); why != "" {
+		return false, why
+	}
+	if !t.Partial {
+		return true, ""
+	}
+	if r := t.Lookup(ip); r != nil && (r.Type.Drops() || r.Dst.IsSingleIP()) {
+		return true, ""
+	}
+	for i := range t.Routes {
+		if t.Routes[i].Type.Drops() && t.Routes[i].Dst.Contains(ip) {
+			return true, ""
+		}
+	}
+	return false, "the table is too large to be published whole; it only shows what is dropped"
+}
+
+// Blind says why nothing is known of ip's family, or nothing.
+func (t *RouteTable) Blind(ip netip.Addr) string {
+	if ip.Is4() {
+		return t.Blind4
+	}
+	return t.Blind6
 }
 
 // Dropping yields the routes that lose packets, in address order.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -144,21 +145,27 @@ func (p storyPage) factIn(indent int, st style, label string, items ...string) {
 	p.wrapItems(indent, st, sign, said)
 }
 
-// wrapItems is items that also wraps an item that is longer than a line.
+// wrapItems is items that keeps a name longer than a line in one piece, so that
+// it can be copied, and wraps a sentence.
 func (p storyPage) wrapItems(indent int, st style, sign string, items []string) {
 	room := min(p.width, proseWidth) - indent - pretty.StringWidth(sign)
-	for _, it := range items {
-		if pretty.StringWidth(text.Terminal(it)) > room {
-			p.prose(indent, st, sign, strings.Join(items, " · "))
-			return
-		}
+	if !slices.ContainsFunc(items, func(it string) bool { return pretty.StringWidth(text.Terminal(it)) > room }) {
+		p.items(indent, st, sign, items)
+		return
 	}
-	p.items(indent, st, sign, items)
+	for _, it := range items {
+		if pretty.StringWidth(text.Terminal(it)) > room && !strings.Contains(it, " ") {
+			p.WriteString(strings.Repeat(" ", indent) + p.paint(st, sign+text.Terminal(it)) + "\n")
+		} else {
+			p.prose(indent, st, sign, it)
+		}
+		sign = strings.Repeat(" ", pretty.StringWidth(sign))
+	}
 }
 
 func (p storyPage) heading(s, right string) {
 	p.blank()
-	p.line(storyIn, bold, strings.TrimSpace(strings.ToUpper(s)+" "+right))
+	p.prose(storyIn, bold, "", strings.TrimSpace(strings.ToUpper(s)+" "+right))
 }
 
 // storyFindings writes what is wrong, worst first, and what would fix it.
@@ -203,7 +210,7 @@ func (p storyPage) fixes(findings []explain.Finding) {
 		if !news {
 			continue
 		}
-		p.heading("what would fix it", "in this order, "+f.Check+" of "+f.Subject.String())
+		p.heading("what would fix it", f.Check+", in this order")
 		for _, step := range f.Remediation {
 			if at := said[stepKey(step)]; at > 0 {
 				p.prose(storyIn, dim, "→  ", fmt.Sprintf("as in step %d", at))
@@ -214,6 +221,12 @@ func (p storyPage) fixes(findings []explain.Finding) {
 			p.step(n, step)
 		}
 	}
+}
+
+// isCommand reports whether a verification is a command, to be kept in one piece.
+func isCommand(s string) bool {
+	word, _, _ := strings.Cut(s, " ")
+	return word == "kubectl" || word == "calicoctl" || word == "ip" || word == "ipamaudit"
 }
 
 func stepKey(s checks.Step) string {
@@ -232,7 +245,11 @@ func (p storyPage) step(n int, s checks.Step) {
 	for _, c := range s.Commands {
 		p.command(storyIn+3, c)
 	}
-	if s.Verify != "" {
+	switch {
+	case s.Verify == "":
+	case isCommand(s.Verify):
+		p.line(storyIn+3, dim, "then: "+s.Verify)
+	default:
 		p.prose(storyIn+3, dim, "then: ", s.Verify)
 	}
 }

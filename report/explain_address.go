@@ -141,7 +141,11 @@ func (p storyPage) path(s *explain.Story, a *explain.Address, indent int) {
 		right = "from " + text.Plural(path.Nodes, "node") + ", no route table known"
 	}
 	p.blank()
-	p.line(indent, bold, "PATH to "+strings.Join(path.Homes, " and ")+" "+right)
+	to := strings.Join(path.Homes, " and ")
+	if path.Recorded {
+		to += ", as recorded,"
+	}
+	p.prose(indent, bold, "", "PATH to "+to+" "+right)
 	for _, h := range path.Hops {
 		sign, st := outcomeStyle(h.Outcome)
 		p.prose(indent, st, sign, hopText(h))
@@ -154,7 +158,7 @@ func (p storyPage) path(s *explain.Story, a *explain.Address, indent int) {
 		if i.Verdict != explain.Expected {
 			st = yellow
 		}
-		p.prose(indent+2, st, "", fmt.Sprintf("where no table tells, inferred: %s. %s", i.Verdict, upperFirst(i.Why)))
+		p.prose(indent+2, st, "", "where no table tells, "+expectation(i.Verdict)+": "+i.Why)
 	}
 	if !path.Oldest.IsZero() {
 		p.prose(indent+2, yellow, "", "the oldest table is "+explain.Age(s.AsOf.Sub(path.Oldest))+" older than the snapshot")
@@ -245,11 +249,15 @@ func hopText(h explain.Hops) string {
 	}
 }
 
-func upperFirst(s string) string {
-	if s == "" {
-		return s
+func expectation(e explain.Expectation) string {
+	switch e {
+	case explain.Expected:
+		return "it should be delivered (inferred)"
+	case explain.AtRisk:
+		return "it is likely lost (inferred)"
+	default:
+		return "nothing can be inferred"
 	}
-	return strings.ToUpper(s[:1]) + s[1:]
 }
 
 func (p storyPage) pod(s *explain.Story, pod *explain.Pod) {

@@ -95,7 +95,7 @@ func (p storyPage) nodePools(n *explain.Node) {
 		}
 		rows = append(rows, []string{
 			np.Name, fmt.Sprintf("owns %d", np.Owned),
-			needText(np), liveText(np.Live) + " ÷ " + text.Count(np.PerBlock),
+			needText(np), liveText(np) + " ÷ " + text.Count(np.PerBlock),
 			free, note,
 		})
 	}
@@ -109,27 +109,32 @@ func needText(np explain.NodePool) string {
 	return fmt.Sprintf("needs %d", *np.Need)
 }
 
-func liveText(n int) string {
-	if n == 1 {
+func liveText(np explain.NodePool) string {
+	switch {
+	case np.Need == nil:
+		return "? live addresses"
+	case np.Live == 1:
 		return "1 live address"
+	default:
+		return text.Int(np.Live) + " live addresses"
 	}
-	return text.Int(n) + " live addresses"
 }
 
 func (p storyPage) nodeBlocks(n *explain.Node) {
 	if len(n.Blocks) == 0 {
 		return
 	}
-	p.heading("blocks", text.Int(len(n.Blocks))+"   # own  o lent  x booked, not in use  ? not known")
+	p.heading("blocks", text.Int(len(n.Blocks))+" · # own · o lent · x booked, not in use · ? not known")
 	rows := make([][]string, 0, len(n.Blocks))
 	for i, b := range n.Blocks {
 		if i == storyRows {
 			break
 		}
-		rows = append(rows, []string{
-			b.CIDR.String(), blockBar(b),
-			fmt.Sprintf("%d own", b.Own), fmt.Sprintf("%d lent", b.Lent), fmt.Sprintf("%d other", b.Other+b.Unknown), text.Count(b.Room) + " free",
-		})
+		own, lent, other := fmt.Sprintf("%d own", b.Own), fmt.Sprintf("%d lent", b.Lent), fmt.Sprintf("%d not in use", b.Other)
+		if b.Unknown > 0 {
+			own, lent, other = "? own", "? lent", fmt.Sprintf("%d not known", b.Unknown)
+		}
+		rows = append(rows, []string{b.CIDR.String(), blockBar(b), own, lent, other, text.Count(b.Room) + " free"})
 	}
 	p.rows(storyIn, rows, 2, 3, 4)
 	p.more(len(n.Blocks), storyRows)
@@ -196,6 +201,8 @@ func (p storyPage) routeTable(s *explain.Story, t *explain.Table) {
 		}
 		shown++
 		switch {
+		case t.PodsUnread:
+			p.prose(storyIn, yellow, "? ", fmt.Sprintf("`%s`: whether it hits a live pod is not known", d.Route))
 		case len(d.Hits) > 0:
 			ips := make([]string, 0, len(d.Hits))
 			for _, ip := range d.Hits {
@@ -375,8 +382,12 @@ func (p storyPage) pool(s *explain.Story, pool *explain.Pool) {
 			cidrs = append(cidrs, c.String())
 		}
 		owner := ownerText(sh.Owner, sh.OwnerIs)
+		lent := fmt.Sprintf("%d lent", sh.Lent)
+		if sh.Unknown > 0 {
+			lent = "? lent"
+		}
 		rows = append(rows, []string{owner, text.Plural(len(sh.Blocks), "block"),
-			fmt.Sprintf("%d booked", sh.Booked), fmt.Sprintf("%d lent", sh.Lent), text.Count(sh.Room) + " free", someNames(cidrs)})
+			fmt.Sprintf("%d booked", sh.Booked), lent, text.Count(sh.Room) + " free", someNames(cidrs)})
 	}
 	p.rows(storyIn, rows, 1, 2, 3, 4)
 	p.more(len(pool.Shares), storyRows)

@@ -631,12 +631,12 @@ func (b *Builder) mergedTables() []ipam.RouteTable {
 	byNode := map[string]*ipam.RouteTable{}
 	for _, t := range b.tables {
 		have := byNode[t.Node]
-		if have == nil {
+		switch {
+		case have == nil || have.Kind != t.Kind && better(&t, have):
 			byNode[t.Node] = &t
-			continue
+		case have.Kind == t.Kind:
+			joinTables(have, &t)
 		}
-		have.Source += ", " + t.Source
-		have.Routes = mergeRoutes(have.Routes, t.Routes)
 	}
 	var out []ipam.RouteTable
 	for _, node := range slices.Sorted(maps.Keys(byNode)) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -173,6 +174,45 @@ func (l *Live) Collect(ctx context.Context) (*ipam.Snapshot, error) {
 	return s, nil
 }
 
+// Again is the second look of audit.Rechecker: it reads the resources once more
+// and returns first without what has changed meanwhile. A resource that cannot
+// be read again is an error: then nothing is confirmed.
+func (l *Live) Again(ctx context.Context, first *ipam.Snapshot, resources []ipam.Resource) (*ipam.Snapshot, error) {
+	look := ipam.NewSecondLook(first, resources)
+	var one sync.Mutex
+	p := pool.New().WithErrors().WithMaxGoroutines(l.opts.Parallel)
+	for _, t := range (&discovery{api: first.API}).tasks() {
+		if !slices.Contains(resources, t.resource) {
+			continue
+		}
+		p.Go(func() error {
+			read := func() error {
+				return l.pages(ctx, t, nil, func(p *page) {
+					one.Lock()
+					defer one.Unlock()
+					look.Nodes(p.b.nodes.values)
+					look.Pods(p.b.pods.values)
+					look.Blocks(p.b.blocks.values)
+					look.Affinities(p.b.affinities.values)
+					look.Handles(p.b.handles.values)
+				})
+			}
+			err := read()
+			if expired(err) {
+				err = read()
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", t.resource, shortError(err))
+			}
+			return nil
+		})
+	}
+	if err := p.Wait(); err != nil {
+		return nil, err
+	}
+	return look.Settled(), nil
+}
+
 func (l *Live) fail(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
@@ -183,26 +223,9 @@ func (l *Live) fail(ctx context.Context, err error) error {
 // finish adds the route tables and builds the snapshot.
 func (l *Live) finish(ctx context.Context, b *Builder, found *discovery, asOf time.Time) (*ipam.Snapshot, error) {
 	if l.opts.Routes != nil {
-		nodes := make([]string, len(b.nodes.values))
-		for i, n := range b.nodes.values {
-			nodes[i] = n.Name
-		}
-		tables, err := l.opts.Routes.Tables(ctx, nodes)
-		b.AddTables(l.opts.Routes.Name(), tables...)
-		if err != nil {
-			var objects interface{ Unwrap() []error }
-			errs := []error{err}
-			if errors.As(err, &objects) {
-				errs = objects.Unwrap()
-			}
-			for _, err := range errs {
-				var e ipam.ObjectError
-				if !errors.As(err, &e) {
-					e = ipam.ObjectError{Where: l.opts.Routes.Name(), Kind: "route table", Message: err.Error()}
-				}
-				b.Rejected(e)
-			}
-		}
+		tables, err := l.opts.Routes.Tables(ctx, b.scope())
+		b.AddTables(sourcesOf(l.opts.Routes.Name(), tables), tables...)
+		b.rejectRoutes(l.opts.Routes.Name(), err)
 	}
 	return b.Finish(FinishOptions{Name: l.opts.Name, AsOf: asOf, API: found.api})
 }

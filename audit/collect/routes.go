@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"ipamaudit/ipam"
 )
@@ -19,6 +20,13 @@ type Parsed struct {
 	Unknown   int
 	First     string
 	FirstLine int
+	// What comments of FormatTable say; zero for a node's own output.
+	Kind           ipam.TableKind
+	Read           time.Time
+	Blind4, Blind6 string
+	Partial        bool
+
+	step int
 }
 
 // ParseRoutes reads what a node prints of its routes: ip route, ip -6 route,
@@ -41,7 +49,7 @@ func ParseRoutes(data []byte) (Parsed, error) {
 			return p, err
 		}
 	}
-	if len(p.Routes) == 0 {
+	if len(p.Routes) == 0 && p.Blind4 == "" && p.Blind6 == "" {
 		if p.Unknown > 0 {
 			return p, fmt.Errorf("nothing in it is a route (line %d: %s), so the node's table is not known", p.FirstLine, quoteLine(p.First))
 		}
@@ -74,7 +82,10 @@ func (p *Parsed) text(data string) error {
 		line := strings.TrimRight(raw, " \t\r")
 		fields := strings.Fields(strings.ReplaceAll(line, `\`, " "))
 		switch {
-		case len(fields) == 0 || strings.HasPrefix(fields[0], "#"):
+		case len(fields) == 0:
+			continue
+		case strings.HasPrefix(fields[0], "#"):
+			p.directive(line)
 			continue
 		case strings.HasPrefix(line, "Dump ") || strings.HasPrefix(line, "RTNETLINK answers") || strings.HasPrefix(line, "Error:") || strings.HasPrefix(line, "Cannot "):
 			return fmt.Errorf("line %d: the command failed (%s), so the node's table is not known", i+1, quoteLine(line))
@@ -106,7 +117,7 @@ func (p *Parsed) text(data string) error {
 		case notOurs:
 			lost = true
 		case isRoute:
-			r.Text = strings.Join(strings.Fields(line), " ")
+			r.Text, r.Step = strings.Join(strings.Fields(line), " "), p.step
 			p.Routes = append(p.Routes, r)
 			current = &p.Routes[len(p.Routes)-1]
 		}
@@ -367,7 +378,7 @@ func maskBits(mask netip.Addr) (int, bool) {
 func mergeRoutes(a, b []ipam.Route) []ipam.Route {
 	same := func(r ipam.Route) func(ipam.Route) bool {
 		return func(o ipam.Route) bool {
-			return o.Dst == r.Dst && o.Type == r.Type && o.Metric == r.Metric && slices.Equal(o.NextHops, r.NextHops)
+			return o.Dst == r.Dst && o.Step == r.Step && o.Type == r.Type && o.Metric == r.Metric && slices.Equal(o.NextHops, r.NextHops)
 		}
 	}
 	byDst := map[netip.Prefix][]ipam.Route{}

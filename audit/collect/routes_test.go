@@ -176,14 +176,14 @@ func TestRouteFilesSource(t *testing.T) {
 	writeFile(t, dir, "a.txt", "10.0.0.0/26 dev x")
 	writeFile(t, dir, "b.txt", "")
 	writeFile(t, dir, "stranger.txt", "10.0.0.0/26 dev x")
-	tables, err := RouteFiles{dir}.Tables(context.Background(), []string{"a", "b", "c", "../a", ""})
+	tables, err := RouteFiles{dir}.Tables(context.Background(), Scope{Nodes: []string{"a", "b", "c", "../a", ""}})
 	if len(tables) != 1 || tables[0].Node != "a" || tables[0].AsOf.IsZero() {
 		t.Errorf("%+v", tables)
 	}
 	if err == nil || !strings.Contains(err.Error(), "b.txt") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("err %v", err)
 	}
-	if _, err := (RouteFiles{filepath.Join(dir, "none")}).Tables(context.Background(), nil); err == nil {
+	if _, err := (RouteFiles{filepath.Join(dir, "none")}).Tables(context.Background(), Scope{}); err == nil {
 		t.Error("no error for a directory that is not there")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,10 +19,19 @@ const sourceFiles = "files"
 type RouteSource interface {
 	// Name is what the report calls the source: "files", "agent"…
 	Name() string
-	// Tables returns the tables that are known of these nodes. A node whose
-	// table is not known is left out, never given an empty one. The error
-	// joins what went wrong; tables that could be read are returned with it.
-	Tables(ctx context.Context, nodes []string) ([]ipam.RouteTable, error)
+	// Tables returns the tables that are known of the nodes in scope, at most
+	// one of each. A node whose table is not known is left out, never given an
+	// empty one. The error joins what went wrong; tables that could be read are
+	// returned with it.
+	Tables(ctx context.Context, scope Scope) ([]ipam.RouteTable, error)
+}
+
+// Scope says which tables are wanted.
+type Scope struct {
+	// Nodes are the cluster's nodes.
+	Nodes []string
+	// Pools are the prefixes whose routes matter; none means all.
+	Pools []netip.Prefix
 }
 
 // RouteFiles reads a directory of <node>.txt and <node>.json files, as
@@ -32,7 +42,7 @@ type RouteFiles struct{ Dir string }
 func (RouteFiles) Name() string { return sourceFiles }
 
 // Tables reads the files of the given nodes.
-func (s RouteFiles) Tables(ctx context.Context, nodes []string) ([]ipam.RouteTable, error) {
+func (s RouteFiles) Tables(ctx context.Context, scope Scope) ([]ipam.RouteTable, error) {
 	root, err := os.OpenRoot(s.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
@@ -40,7 +50,8 @@ func (s RouteFiles) Tables(ctx context.Context, nodes []string) ([]ipam.RouteTab
 	defer func() { _ = root.Close() }()
 	var tables []ipam.RouteTable
 	var errs []error
-	for _, node := range nodes {
+	for _, node := range scope.Nodes {
+		var whole *ipam.RouteTable
 		for _, ext := range []string{".txt", ".json"} {
 			if err := ctx.Err(); err != nil {
 				return tables, err
@@ -54,14 +65,17 @@ func (s RouteFiles) Tables(ctx context.Context, nodes []string) ([]ipam.RouteTab
 			}
 			table, rejected := tableOf(node, filepath.Join(s.Dir, node+ext), data, err)
 			if table != nil {
-				if info, err := root.Stat(node + ext); err == nil {
+				if info, err := root.Stat(node + ext); err == nil && table.AsOf.IsZero() {
 					table.AsOf = info.ModTime().UTC()
 				}
-				tables = append(tables, *table)
+				whole = joinTables(whole, table)
 			}
 			for _, e := range rejected {
 				errs = append(errs, e)
 			}
+		}
+		if whole != nil {
+			tables = append(tables, *whole)
 		}
 	}
 	return tables, errors.Join(errs...)
@@ -83,5 +97,22 @@ func tableOf(node, file string, data []byte, err error) (*ipam.RouteTable, []ipa
 	if p.Unknown > 0 {
 		errs = append(errs, fail(fmt.Sprintf("%d lines were not understood, the first is line %d: %s", p.Unknown, p.FirstLine, quoteLine(p.First))))
 	}
-	return &ipam.RouteTable{Node: node, Kind: ipam.KernelTable, Source: file, Routes: p.Routes}, errs
+	table := p.table(node, file)
+	return &table, errs
 }
+
+// joinTables joins two views of one node's table, NODE.txt and NODE.json.
+func joinTables(a, b *ipam.RouteTable) *ipam.RouteTable {
+	if a == nil {
+		return b
+	}
+	a.Source += ", " + b.Source
+	a.Routes = mergeRoutes(a.Routes, b.Routes)
+	a.AsOf = later(a.AsOf, b.AsOf)
+	return a
+}
+
+const (
+	sourceAgent = "agent"
+	sourceExec  = "exec"
+)

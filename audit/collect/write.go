@@ -202,7 +202,7 @@ func (r *Recorder) write(s *ipam.Snapshot, tool string) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, t.Node+".txt"), FormatRoutes(t.Routes), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, t.Node+".txt"), FormatTable(&t), 0o644); err != nil {
 			return err
 		}
 	}

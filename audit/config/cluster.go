@@ -48,13 +48,38 @@ type ClusterSlack struct {
 	Channel string `yaml:"channel" format:"channel" doc:"empty: slack.channel"`
 }
 
-// ClusterRoutes says where the route tables of the nodes come from.
+// ClusterRoutes says where the route tables of the nodes come from. Several
+// sources may be on: of each node the kernel's table counts before BIRD's, and
+// the newest of a kind.
 type ClusterRoutes struct {
-	Files string `yaml:"files" doc:"directory of NODE.txt (ip route) and NODE.json (ip -j route)"`
+	Files            string      `yaml:"files" doc:"directory of NODE.txt (ip route) and NODE.json (ip -j route)"`
+	Agent            RoutesAgent `yaml:"agent"`
+	CalicoNodeStatus RoutesBIRD  `yaml:"calicoNodeStatus"`
+	Exec             RoutesExec  `yaml:"exec"`
+}
+
+// RoutesAgent reads what the DaemonSet of deploy/agent publishes.
+type RoutesAgent struct {
+	Namespace string `yaml:"namespace" format:"dns" doc:"namespace of the agents (deploy/agent: ipamaudit-agent), which publish the kernel's tables; empty: off"`
+}
+
+// RoutesBIRD reads BIRD's tables through CalicoNodeStatus objects.
+type RoutesBIRD struct {
+	Read   bool `yaml:"read" doc:"read the CalicoNodeStatus objects that exist: BIRD's view, not the kernel's"`
+	Create bool `yaml:"create" doc:"make short-lived ones for nodes without one and delete them again: all that is ever written to Calico's API"`
+}
+
+// RoutesExec runs ip in the calico-node pods.
+type RoutesExec struct {
+	Enabled     bool   `yaml:"enabled" doc:"run ip in the calico-node pods; needs pods/exec, which is root on every node: not for a CronJob"`
+	Namespace   string `yaml:"namespace" format:"dns" doc:"namespace of calico-node; empty: wherever it runs"`
+	Concurrency int    `yaml:"concurrency" default:"8" min:"1" max:"100" doc:"nodes asked at the same time"`
 }
 
 // IsSet tells whether a route source is configured.
-func (r ClusterRoutes) IsSet() bool { return r.Files != "" }
+func (r ClusterRoutes) IsSet() bool {
+	return r.Files != "" || r.Agent.Namespace != "" || r.CalicoNodeStatus.Read || r.CalicoNodeStatus.Create || r.Exec.Enabled
+}
 
 // NewCluster is a cluster that is not in the file, one named by a flag for instance, with the fleet's
 // limits.

@@ -179,20 +179,24 @@ func (in Input) address(ip netip.Addr) Address {
 	a.Nodes = append(a.Nodes, nodesAt(in.Snapshot, ip)...)
 
 	homes, tunnel := homesOf(&a)
+	recorded := false
 	if alloc, booked := in.AllocationOf(ip); booked {
 		a.Block = in.blockRef(alloc.Block)
 		a.Record = in.record(alloc.Attr)
 		h := in.Holder(alloc)
 		in.judge(&a, alloc, h)
-		if len(homes) == 0 && h.Kind.Live() && h.NodeName != "" {
-			// A second address of a live pod, or a tunnel that no annotation shows.
-			homes, tunnel = []string{h.NodeName}, h.Kind == ipam.HeldByTunnel
+		recorded = len(homes) == 0 && h.Kind == ipam.HeldUnknown
+		if len(homes) == 0 && (h.Kind.Live() || recorded) && h.NodeName != "" {
+			// A second address of a live pod, a tunnel that no annotation shows, or
+			// the only thing that is known.
+			homes, tunnel = []string{h.NodeName}, alloc.Attr.Tunnel()
 		}
 	} else {
 		in.judgeUnbooked(&a)
 	}
 	if len(homes) > 0 {
 		a.Path = in.path(ip, homes, tunnel)
+		a.Path.Recorded = recorded
 		if owner := in.ownerNode(a.Block); owner != "" && !slices.Contains(homes, owner) {
 			a.BorrowedFrom = owner
 		}
@@ -467,6 +471,10 @@ func (in Input) addressVerdict(a Address) Verdict {
 		return v
 	}
 	text, status := pathVerdict(a.Path)
+	if a.Path.Recorded {
+		v.Text += " If it is used on " + first(a.Path.Homes) + " as recorded: " + lower(text)
+		return v
+	}
 	v.Text = upper(a.Says) + ". " + text
 	if v.Status != Problem {
 		v.Status = status
@@ -479,7 +487,7 @@ func pathVerdict(p *Path) (string, Status) {
 	unsure := p.count(Unclear) + p.count(Leaves) + len(p.NoTable)
 	expect := ""
 	if p.Inferred != nil && unsure > 0 && p.Inferred.Verdict != NotKnown {
-		expect = " (likely " + string(p.Inferred.Verdict) + ")"
+		expect = map[Expectation]string{Expected: " (it should be so)", AtRisk: " (likely not)"}[p.Inferred.Verdict]
 	}
 	switch {
 	case lost > 0:
@@ -518,6 +526,8 @@ func all(n int) string {
 	}
 	return fmt.Sprintf("all %d nodes", n)
 }
+
+func lower(s string) string { return strings.ToLower(s[:1]) + s[1:] }
 
 func upper(s string) string {
 	if s == "" {

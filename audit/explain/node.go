@@ -61,13 +61,13 @@ type NodeBlock struct {
 	CIDR netip.Prefix `json:"cidr"`
 	// Own are the node's addresses, Lent those that other nodes use, Other what
 	// is booked without being used; Room can still be given out.
-	Own   int    `json:"own"`
-	Lent  int    `json:"lent"`
-	Other int    `json:"other"`
+	Own   int `json:"own"`
+	Lent  int `json:"lent"`
+	Other int `json:"other"`
 	// Unknown is what is booked for nobody knows whom: pods were not read.
-	Unknown int `json:"unknown,omitempty"`
-	Room  uint64 `json:"room"`
-	Size  uint64 `json:"size"`
+	Unknown int    `json:"unknown,omitempty"`
+	Room    uint64 `json:"room"`
+	Size    uint64 `json:"size"`
 }
 
 // Use is an address that is used on another node than the one that owns it.
@@ -86,6 +86,8 @@ type Table struct {
 	Source string    `json:"source"`
 	AsOf   time.Time `json:"asOf,omitzero"`
 	Routes int       `json:"routes"`
+	// PodsUnread is true where pods were not read: then nobody knows what drops hit.
+	PodsUnread bool `json:"podsUnread,omitempty"`
 	// Drops are its dropping routes, those that hit live addresses first.
 	Drops []DropRoute `json:"drops"`
 }
@@ -252,7 +254,7 @@ func (in Input) table(name string) *Table {
 	if t == nil {
 		return nil
 	}
-	out := &Table{Kind: string(t.Kind), Source: t.Source, Routes: len(t.Routes), Drops: []DropRoute{}}
+	out := &Table{Kind: string(t.Kind), Source: t.Source, Routes: len(t.Routes), PodsUnread: !in.Coverage.Read(ipam.ResPods), Drops: []DropRoute{}}
 	if !t.AsOf.IsZero() {
 		out.AsOf = t.AsOf.UTC()
 	}
@@ -370,6 +372,10 @@ func (in Input) nodeVerdict(n *Node) Verdict {
 	if lost > 0 {
 		v.Status = Problem
 		v.Text += fmt.Sprintf(" It drops packets for %s of live pods.", plural(lost, "address"))
+	}
+	if n.Table.PodsUnread {
+		v.Text += " Pods were not read, so what its table does to them is not known."
+		v.Status = worse(v.Status, Doubt)
 	}
 	return v
 }

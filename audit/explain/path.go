@@ -45,6 +45,9 @@ func (o Outcome) bad() bool { return o == Drops || o == NoRoute || o == Astray }
 type Path struct {
 	// Homes are the nodes that a packet must reach; two of them is a problem of its own.
 	Homes []string `json:"homes"`
+	// Recorded is true where only IPAM's record says that they use the address,
+	// because pods were not read.
+	Recorded bool `json:"recorded,omitempty"`
 	// Hops groups the nodes whose table is known by what becomes of a packet.
 	Hops []Hops `json:"hops"`
 	// Known of Nodes have a table.
@@ -66,7 +69,7 @@ type Hops struct {
 	Nodes   []string `json:"nodes"`
 	// At is the node where it is decided, or the routers that it leaves for;
 	// Route is the line of the table that decides, empty where nodes differ in it.
-	At string `json:"at,omitempty"`
+	At    string `json:"at,omitempty"`
 	Route string `json:"route,omitempty"`
 	// Via are the nodes it passes on the way to At, first to last.
 	Via []string `json:"via,omitempty"`
@@ -331,6 +334,11 @@ func (w *walker) infer() *Inference {
 	}
 	if w.block == nil {
 		return &Inference{NotKnown, "no block holds the address, so no node announces it as part of one"}
+	}
+	for _, h := range w.homes {
+		if w.in.Table(h) != nil && w.fate(h, nil).bad() {
+			return &Inference{AtRisk, h + ", which uses the address, loses the packets for it itself"}
+		}
 	}
 	for _, a := range w.in.AffinitiesOf(w.block.CIDR) {
 		if a.Node != w.block.Owner.Name && a.Type != "virtual" {

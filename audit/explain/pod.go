@@ -144,6 +144,9 @@ func (in Input) podVerdict(p *Pod, pod *ipam.Pod) Verdict {
 			v.Text = fmt.Sprintf("%s on %s with address %s. %s", cmp.Or(p.Phase, "Scheduled"), cmp.Or(p.Node, "no node"), a.IP, path)
 		case len(p.Addresses) == 1:
 			v.Text = fmt.Sprintf("%s on %s with address %s. %s", cmp.Or(p.Phase, "Scheduled"), cmp.Or(p.Node, "no node"), a.IP, one.Text)
+		case !a.Wrong && a.Path != nil && one.Status != OK:
+			path, _ := pathVerdict(a.Path)
+			v.Text += fmt.Sprintf(" %s: %s", a.IP, path)
 		case one.Status == Problem || one.Status == Doubt:
 			v.Text += fmt.Sprintf(" %s: %s", a.IP, one.Text)
 		}

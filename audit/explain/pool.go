@@ -59,7 +59,9 @@ type Share struct {
 	Blocks  []netip.Prefix `json:"blocks"`
 	Booked  int            `json:"booked"`
 	Lent    int            `json:"lent"`
-	Room    uint64         `json:"room"`
+	// Unknown are booked without anybody knowing who uses them.
+	Unknown int    `json:"unknown,omitempty"`
+	Room    uint64 `json:"room"`
 }
 
 func (in Input) explainPool(s *Story) {
@@ -149,7 +151,10 @@ func (in Input) shares(p *ipam.Pool) []Share {
 		sh.Room += in.Room(b)
 		owner := in.ownerNode(in.blockRef(b))
 		for a := range b.Allocations() {
-			if h := in.Holder(a); h.Kind.Live() && h.NodeName != owner {
+			switch h := in.Holder(a); {
+			case h.Kind == ipam.HeldUnknown:
+				sh.Unknown++
+			case h.Kind.Live() && h.NodeName != owner:
 				sh.Lent++
 			}
 		}

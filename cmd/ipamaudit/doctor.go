@@ -128,6 +128,7 @@ func (d *diagnosis) cluster(ctx context.Context, cl chosen, c *config.Config) {
 		}
 	}
 	d.good("%d resources may be listed", allowed)
+	d.routes(ctx, client, groups, cl)
 }
 
 func (d *diagnosis) forbidden(cluster string, r ipam.Resource, gr ipam.GroupResource, c *config.Config) {
@@ -180,8 +181,12 @@ func calicoGroups(d discovery.DiscoveryInterface) ([]string, error) {
 }
 
 func mayList(ctx context.Context, client kubernetes.Interface, gr ipam.GroupResource) (bool, error) {
+	return may(ctx, client, authv1.ResourceAttributes{Verb: "list", Group: gr.Group, Resource: gr.Resource})
+}
+
+func may(ctx context.Context, client kubernetes.Interface, access authv1.ResourceAttributes) (bool, error) {
 	review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authv1.SelfSubjectAccessReview{
-		Spec: authv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authv1.ResourceAttributes{Verb: "list", Group: gr.Group, Resource: gr.Resource}},
+		Spec: authv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &access},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return false, err

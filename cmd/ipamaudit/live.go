@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 
+	"k8s.io/client-go/rest"
+
 	"ipamaudit/audit"
 	"ipamaudit/audit/collect"
 	"ipamaudit/audit/config"
@@ -10,17 +12,39 @@ import (
 	"ipamaudit/ipam"
 )
 
-// sourceFunc makes a client only when the cluster's turn comes, so that one
-// broken kubeconfig fails one cluster and not the run.
+// sourceFunc is an audit.Source made of a function.
 type sourceFunc func(ctx context.Context) (*ipam.Snapshot, error)
 
 // Collect implements audit.Source.
 func (f sourceFunc) Collect(ctx context.Context) (*ipam.Snapshot, error) { return f(ctx) }
 
-// liveSource reads a cluster through its API server: only what is wanted, so
-// that an audit of one check asks for no more than that check needs.
+// liveSource reads a cluster through its API server. It makes its client only
+// when the cluster's turn comes, so that one broken kubeconfig fails one
+// cluster and not the run.
+type liveSource struct {
+	open func(ctx context.Context) (*collect.Live, error)
+	live *collect.Live
+}
+
+// Collect implements audit.Source.
+func (s *liveSource) Collect(ctx context.Context) (*ipam.Snapshot, error) {
+	live, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.live = live
+	return live.Collect(ctx)
+}
+
+// Again implements audit.Rechecker.
+func (s *liveSource) Again(ctx context.Context, first *ipam.Snapshot, resources []ipam.Resource) (*ipam.Snapshot, error) {
+	return s.live.Again(ctx, first, resources)
+}
+
+// liveSource reads only what is wanted, so that an audit of one check asks for
+// no more than that check needs.
 func (a *app) liveSource(cl chosen, c *config.Config, wanted map[ipam.Resource]bool, record *collect.Recorder) audit.Source {
-	return sourceFunc(func(ctx context.Context) (*ipam.Snapshot, error) {
+	return &liveSource{open: func(ctx context.Context) (*collect.Live, error) {
 		rc, err := a.restConfig(ctx, cl)
 		if err != nil {
 			return nil, err
@@ -28,16 +52,14 @@ func (a *app) liveSource(cl chosen, c *config.Config, wanted map[ipam.Resource]b
 		opts := collect.LiveOptions{
 			Name: cl.cluster.Name, PageSize: c.Run.PageSize, Now: a.now, Record: record,
 			Only: func(r ipam.Resource) bool { return wanted[r] },
+			// The kubeconfig may have been renewed by whoever renews it.
+			Renew: func(ctx context.Context) (*rest.Config, error) { return a.restConfig(ctx, cl) },
 		}
-		if cl.cluster.Routes.IsSet() {
-			opts.Routes = collect.RouteFiles{Dir: cl.cluster.Routes.Files}
-		}
-		live, err := collect.NewLive(rc, opts)
-		if err != nil {
+		if opts.Routes, err = routeSources(rc, cl.cluster.Routes); err != nil {
 			return nil, err
 		}
-		return live.Collect(ctx)
-	})
+		return collect.NewLive(rc, opts)
+	}}
 }
 
 // wantedResources are what the chosen checks declare, and the namespace whose

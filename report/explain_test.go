@@ -1,0 +1,175 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	pretty "github.com/jedib0t/go-pretty/v6/text"
+
+	"ipamaudit/audit/collect"
+	"ipamaudit/audit/explain"
+	"ipamaudit/checks"
+	"ipamaudit/ipam"
+)
+
+// answers tells a story of each subject in a fixture.
+func answers(t *testing.T, fixture string, change func(*ipam.Snapshot), asked ...string) *explain.Answer {
+	t.Helper()
+	s, err := collect.FromPath(context.Background(), filepath.Join("..", "fixtures", fixture), collect.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(s)
+		s.Seal()
+	}
+	in := explain.Input{Snapshot: s}
+	for _, c := range checks.All() {
+		if c.Run == nil {
+			continue
+		}
+		out := checks.Evaluate(c, &checks.Input{Snapshot: s, Params: c.DefaultParams(), Now: s.AsOf})
+		for _, f := range out.Findings {
+			in.Findings = append(in.Findings, explain.Finding{Fingerprint: checks.Fingerprint(f.Check, s.Cluster.ID, f.Subject), Finding: f})
+		}
+		if out.Status == checks.StatusUnknown {
+			in.Gaps = append(in.Gaps, explain.Gap{Check: c.ID, Reason: out.Reason})
+		}
+	}
+	a := &explain.Answer{Schema: explain.Schema, Asked: asked[0], Silent: []explain.Silence{}}
+	for _, one := range asked {
+		meant := explain.Resolve(s, one)
+		if len(meant) != 1 {
+			t.Fatalf("%q means %v", one, meant)
+		}
+		a.Stories = append(a.Stories, explain.Explain(in, meant[0]))
+	}
+	return a
+}
+
+// Goldens of every kind of story, at the widths of a narrow and a wide terminal.
+func TestExplainGoldens(t *testing.T) {
+	const scenario, stale = "scenarios/t293729", "blackholed-routes/edge-stale-affinity"
+	noPods := func(s *ipam.Snapshot) {
+		s.Pods = nil
+		s.Coverage.Set(ipam.ResPods, ipam.Forbidden, 0, `User "auditor" cannot list resource "pods"`)
+	}
+	for _, g := range []struct {
+		name, fixture string
+		change        func(*ipam.Snapshot)
+		asked         string
+	}{
+		{"address", scenario, nil, "10.64.75.0"},
+		{"address-stale", stale, nil, "10.148.158.65"},
+		{"address-unread", scenario, noPods, "10.64.75.0"},
+		{"pod", scenario, nil, "lab/kubestage1003-app-000"},
+		{"node", scenario, nil, "node/kubestage1003"},
+		{"node-owner", scenario, nil, "node/kubestage1001"},
+		{"node-unread", scenario, noPods, "node/kubestage1001"},
+		{"block", scenario, nil, "10.64.75.64/26"},
+		{"pool", scenario, nil, "pool/kubestage-pods"},
+	} {
+		for _, width := range []int{80, 120} {
+			t.Run(fmt.Sprintf("%s-%d", g.name, width), func(t *testing.T) {
+				a := answers(t, g.fixture, g.change, g.asked)
+				var out bytes.Buffer
+				if err := WriteAnswer(&out, a, "ipamaudit explain --from x", Options{Width: width}); err != nil {
+					t.Fatal(err)
+				}
+				golden(t, filepath.Join("testdata", "explain", fmt.Sprintf("%s-%d.txt", g.name, width)), out.String())
+				fits(t, out.String(), width)
+			})
+		}
+	}
+	var out bytes.Buffer
+	if err := WriteAnswerJSON(&out, answers(t, scenario, nil, "10.64.75.0")); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, filepath.Join("testdata", "explain", "address.json"), out.String())
+}
+
+// fits: no line but a command is wider than the terminal.
+func fits(t *testing.T, page string, width int) {
+	t.Helper()
+	for line := range strings.Lines(page) {
+		line = strings.TrimRight(line, "\n")
+		words := strings.TrimLeft(line, " ")
+		first, _, _ := strings.Cut(strings.TrimPrefix(words, "then: "), " ")
+		command := isCommand(first) || strings.HasPrefix(first, "VERSION=") || strings.HasPrefix(first, "NEW_CIDR=")
+		// A name longer than the line (a handle) stays in one piece, behind its label.
+		last := words[strings.LastIndexByte(words, ' ')+1:]
+		if pretty.StringWidth(line) > width && !command && len(last)+storyIn+labelWidth <= width {
+			t.Errorf("%d columns, want at most %d: %s", pretty.StringWidth(line), width, line)
+		}
+	}
+}
+
+// Colour only repeats what signs say: without it the words are the same.
+func TestExplainColour(t *testing.T) {
+	a := answers(t, "scenarios/t293729", nil, "10.64.75.0", "node/kubestage1001", "10.64.75.0/26", "pool/kubestage-pods", "lab/kubestage1003-app-000")
+	var plainText, colour bytes.Buffer
+	if err := WriteAnswer(&plainText, a, "x", Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteAnswer(&colour, a, "x", Options{Color: true}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(plainText.String(), "\x1b") || !strings.Contains(colour.String(), "\x1b[") {
+		t.Error("colour where none was asked for, or none where it was")
+	}
+	if pretty.StripEscape(colour.String()) != plainText.String() {
+		t.Error("the words differ with colour")
+	}
+}
+
+// Whatever a cluster is called or holds, a terminal and a shell are safe from it.
+func TestExplainHostileNames(t *testing.T) {
+	const evil = "x\x1b[2J\u202e`$(reboot)'"
+	a := answers(t, "scenarios/t293729", func(s *ipam.Snapshot) {
+		s.Cluster.Name = evil
+		for i := range s.Pods {
+			if s.Pods[i].Name == "kubestage1003-app-000" {
+				s.Pods[i].NodeName = evil
+			}
+		}
+		s.Events = append(s.Events, ipam.Event{Kind: "Pod", Namespace: "lab", Name: "kubestage1003-app-000", Reason: evil, Message: evil})
+	}, "lab/kubestage1003-app-000", "10.64.75.0")
+	a.Silent = append(a.Silent, explain.Silence{Cluster: evil, Failed: true, Why: evil}, explain.Silence{Cluster: evil})
+	var out, doc bytes.Buffer
+	if err := WriteAnswer(&out, a, "ipamaudit explain", Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteAnswerJSON(&doc, a); err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range []string{out.String(), doc.String()} {
+		if strings.ContainsAny(page, "\x1b\u202e") {
+			t.Error("a terminal would obey what the cluster holds")
+		}
+	}
+	if want := "explain 'node/x`$(reboot)'\\''" + "'"; !strings.Contains(out.String(), want) {
+		t.Errorf("the next command is not quoted:\n%s", out.String())
+	}
+	var back explain.Answer
+	if err := json.Unmarshal(doc.Bytes(), &back); err != nil || back.Stories[0].Cluster != evil {
+		t.Errorf("JSON does not hold the name as it is: %v, %q", err, back.Stories[0].Cluster)
+	}
+}
+
+// A cluster that could not be read comes first.
+func TestExplainSilence(t *testing.T) {
+	a := answers(t, "scenarios/t293729", nil, "10.64.75.0")
+	a.Silent = []explain.Silence{{Cluster: "other", Why: "not known here"}, {Cluster: "down", Failed: true, Why: "refused"}}
+	var out bytes.Buffer
+	if err := WriteAnswer(&out, a, "x", Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(out.String(), "✖ down could not be read, and may know it: refused\n") || !strings.HasSuffix(out.String(), "not known in other\n") {
+		t.Errorf("%s", out.String())
+	}
+}
