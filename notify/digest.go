@@ -14,8 +14,10 @@ import (
 
 // DigestPolicy is what digests are made of and when they are sent.
 type DigestPolicy struct {
-	// Channel returns where a cluster is reported; "" reports it nowhere.
-	Channel func(c *audit.ClusterReport) string
+	// Channel returns where a cluster's findings of a check and severity are told;
+	// "" tells them nowhere. Every channel that could be told something of a cluster
+	// hears when it could not be audited.
+	Channel func(c *audit.ClusterReport, check string, s checks.Severity) string
 	// Title defaults to "Calico IPAM audit".
 	Title string
 	// MinSeverity defaults to medium.
@@ -34,7 +36,7 @@ type DigestPolicy struct {
 // WithDefaults fills in what is not set.
 func (p DigestPolicy) WithDefaults() DigestPolicy {
 	if p.Channel == nil {
-		p.Channel = func(*audit.ClusterReport) string { return "" }
+		p.Channel = func(*audit.ClusterReport, string, checks.Severity) string { return "" }
 	}
 	p.Title = cmp.Or(p.Title, "Calico IPAM audit")
 	p.MinSeverity = cmp.Or(p.MinSeverity, checks.Medium)
@@ -89,16 +91,14 @@ func Digests(r *audit.Report, links Links, notices []string, p DigestPolicy) []D
 	byChannel := map[string]*Digest{}
 	for i := range r.Clusters {
 		c := &r.Clusters[i]
-		ch := p.Channel(c)
-		if ch == "" {
-			continue
+		for _, ch := range p.channels(c) {
+			d := byChannel[ch]
+			if d == nil {
+				d = &Digest{Channel: ch, RunID: r.Run.ID, Notices: slices.Concat(notices, r.Notices), policy: p, links: links}
+				byChannel[ch] = d
+			}
+			d.cluster(c)
 		}
-		d := byChannel[ch]
-		if d == nil {
-			d = &Digest{Channel: ch, RunID: r.Run.ID, Notices: slices.Concat(notices, r.Notices), policy: p, links: links}
-			byChannel[ch] = d
-		}
-		d.cluster(c)
 	}
 	var out []Digest
 	for _, d := range byChannel {
@@ -109,6 +109,26 @@ func Digests(r *audit.Report, links Links, notices []string, p DigestPolicy) []D
 	}
 	slices.SortFunc(out, func(a, b Digest) int { return cmp.Compare(a.Channel, b.Channel) })
 	return out
+}
+
+// channels are all that may be told something of a cluster.
+func (p DigestPolicy) channels(c *audit.ClusterReport) []string {
+	var out []string
+	for _, id := range append(checkIDs(c), clusterAccess) {
+		for _, s := range checks.Severities() {
+			if ch := p.Channel(c, id, s); ch != "" && s.AtLeast(p.MinSeverity) && !slices.Contains(out, ch) {
+				out = append(out, ch)
+			}
+		}
+	}
+	return out
+}
+
+// hears reports whether the digest's channel is told of a finding: by what it is,
+// and by what it was, so that nobody is left with what has gone elsewhere.
+func (d *Digest) hears(c *audit.ClusterReport, f audit.Finding) bool {
+	return d.policy.Channel(c, f.Check, f.Severity) == d.Channel ||
+		f.State == audit.StateChanged && f.Previous != nil && d.policy.Channel(c, f.Check, f.Previous.Severity) == d.Channel
 }
 
 func (d *Digest) cluster(c *audit.ClusterReport) {
@@ -129,6 +149,9 @@ func (d *Digest) cluster(c *audit.ClusterReport) {
 			continue // named first of all
 		}
 		healthy = healthy && f.State == audit.StateResolved
+		if !d.hears(c, f) {
+			continue
+		}
 		switch f.State {
 		case audit.StateNew:
 			d.New = d.into(d.New, c, f)

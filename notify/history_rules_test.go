@@ -187,7 +187,7 @@ func (b *book) issue(u *universe, i fakejira.Issue, since time.Time) {
 			if !u.gone(k) || u.hushed[k] && len(u.truth[k]) > 0 {
 				b.violate("closed while it lasts", "%s, %v", i.Key, k)
 			}
-			if n := u.h.rules.closeAfter; n == 0 || len(b.clean[k]) < n {
+			if n := u.h.rules.closeAfter; n == 0 || len(b.clean[k]) < n && len(b.losses) == 0 {
 				b.violate("closed too early", "%s after %d clean runs", i.Key, len(b.clean[k]))
 			}
 		case c.What == "comment" && strings.Contains(c.To, "Not found any more") && !u.gone(k):
