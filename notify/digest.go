@@ -260,7 +260,8 @@ func (d Digest) Parent() Message {
 	c.list(":white_check_mark: *Resolved*", groupLines(d.Resolved), 10, keep)
 	c.list(":grey_question: *Known, and not looked at by this run*", groupLines(d.Unknown), 10, keep)
 	c.list(fmt.Sprintf("*Ongoing* (%s)", severityCounts(d.Ongoing)), groupLines(d.Ongoing), 10, keep)
-	c.list("*Notes*", bullets(d.Notices), 5, keep/2)
+	c.list(":bar_chart: *Pools that fill up*", trendLines(trends(d.Clusters, 0.5), len(d.Clusters) > 1), 6, keep)
+	c.list("*Notes*", bullets(d.Notices), 10, keep/2)
 	if line := d.healthyLine(); line != "" {
 		c.add(SectionBlock, line, 100)
 	}
@@ -309,6 +310,7 @@ func (d Digest) reply(cl *audit.ClusterReport) (Message, bool) {
 	if left > 0 {
 		c.add(SectionBlock, "… and "+count(left, "more finding", "more findings")+", see the ticket or the report", 0)
 	}
+	c.list("*Pools*", trendLines(trends([]*audit.ClusterReport{cl}, 2), false), 10, keep)
 	c.list("*Resolved*", groupLines(gone), 10, 0)
 	c.list("*Known, and not looked at by this run*", groupLines(unknown), 10, 0)
 	return c.m, true
