@@ -77,11 +77,11 @@ type Digest struct {
 	// Partial clusters were audited with gaps.
 	Partial []*audit.ClusterReport
 	// The groups, worst first. Unknown: known from before, and this run could not look.
-	New, Changed, Resolved, Unknown, Ongoing []Group
-	Healthy                                  []string
-	Notices                                  []string
-	policy                                   DigestPolicy
-	links                                    Links
+	New, Worse, Better, Resolved, Unknown, Ongoing []Group
+	Healthy                                        []string
+	Notices                                        []string
+	policy                                         DigestPolicy
+	links                                          Links
 }
 
 // Digests makes one digest per channel, ordered by channel. The notices go into
@@ -102,7 +102,7 @@ func Digests(r *audit.Report, links Links, notices []string, p DigestPolicy) []D
 	}
 	var out []Digest
 	for _, d := range byChannel {
-		for _, gs := range []*[]Group{&d.New, &d.Changed, &d.Resolved, &d.Unknown, &d.Ongoing} {
+		for _, gs := range []*[]Group{&d.New, &d.Worse, &d.Better, &d.Resolved, &d.Unknown, &d.Ongoing} {
 			sortGroups(*gs)
 		}
 		out = append(out, *d)
@@ -156,7 +156,11 @@ func (d *Digest) cluster(c *audit.ClusterReport) {
 		case audit.StateNew:
 			d.New = d.into(d.New, c, f)
 		case audit.StateChanged:
-			d.Changed = d.into(d.Changed, c, f)
+			if better(f) {
+				d.Better = d.into(d.Better, c, f)
+			} else {
+				d.Worse = d.into(d.Worse, c, f)
+			}
 		case audit.StateResolved:
 			d.Resolved = d.into(d.Resolved, c, f)
 		case audit.StateUnknown:
@@ -173,6 +177,19 @@ func (d *Digest) cluster(c *audit.ClusterReport) {
 // wasWorse lets a finding through that has fallen below the minimum: it is news.
 func wasWorse(f audit.Finding, least checks.Severity) bool {
 	return f.State == audit.StateChanged && f.Previous != nil && f.Previous.Severity.AtLeast(least)
+}
+
+// better reports whether a changed finding is less bad than before.
+func better(f audit.Finding) bool {
+	p := f.Previous
+	switch {
+	case p == nil:
+		return false
+	case p.Severity != f.Severity:
+		return f.Severity.Rank() < p.Severity.Rank()
+	default:
+		return len(f.Affected) < p.Affected
+	}
 }
 
 func (d *Digest) into(gs []Group, c *audit.ClusterReport, f audit.Finding) []Group {
@@ -218,7 +235,7 @@ func (d Digest) Decide(last, now time.Time) DigestReason {
 	switch {
 	case len(d.Failed)+len(d.Partial) > 0:
 		return Failures
-	case len(d.New)+len(d.Changed)+len(d.Resolved)+len(d.Unknown) > 0:
+	case len(d.New)+len(d.Worse)+len(d.Better)+len(d.Resolved)+len(d.Unknown) > 0:
 		return News
 	case d.policy.Heartbeat(last, now):
 		return Heartbeat
@@ -253,14 +270,15 @@ func (d Digest) Parent() Message {
 	c.list(":rotating_light: *Not audited*", d.failedLines(d.Failed), 20, keep)
 	c.list(":warning: *Audited with gaps*", d.failedLines(d.Partial), 10, keep)
 	c.list(":new: *New*", groupLines(d.New), 15, keep)
-	if cmds, title := firstSafe(d.New, d.Changed); cmds != nil {
+	c.list(":chart_with_upwards_trend: *Worse*", groupLines(d.Worse), 10, keep)
+	if cmds, title := firstSafe(d.New, d.Worse, d.Better); cmds != nil {
 		c.code(title, cmds, keep)
 	}
-	c.list(":arrows_counterclockwise: *Changed*", groupLines(d.Changed), 10, keep)
+	c.list(":chart_with_downwards_trend: *Better*", groupLines(d.Better), 10, keep)
 	c.list(":white_check_mark: *Resolved*", groupLines(d.Resolved), 10, keep)
 	c.list(":grey_question: *Known, and not looked at by this run*", groupLines(d.Unknown), 10, keep)
 	c.list(fmt.Sprintf("*Ongoing* (%s)", severityCounts(d.Ongoing)), groupLines(d.Ongoing), 10, keep)
-	c.list(":bar_chart: *Pools that fill up*", trendLines(trends(d.Clusters, 0.5), len(d.Clusters) > 1), 6, keep)
+	c.list(":bar_chart: *Fullest pools*", trendLines(trends(d.Clusters, 0.5), len(d.Clusters) > 1), 6, keep)
 	c.list("*Notes*", bullets(d.Notices), 10, keep/2)
 	if line := d.healthyLine(); line != "" {
 		c.add(SectionBlock, line, 100)
@@ -284,8 +302,8 @@ func (d Digest) reply(cl *audit.ClusterReport) (Message, bool) {
 	of := func(gs []Group) []Group {
 		return slices.DeleteFunc(slices.Clone(gs), func(g Group) bool { return g.Cluster != cl.Name })
 	}
-	isNew, changed, gone, unknown := of(d.New), of(d.Changed), of(d.Resolved), of(d.Unknown)
-	if len(isNew)+len(changed)+len(gone)+len(unknown) == 0 && cl.Status == audit.Complete {
+	isNew, worse, lessBad, gone, unknown := of(d.New), of(d.Worse), of(d.Better), of(d.Resolved), of(d.Unknown)
+	if len(isNew)+len(worse)+len(lessBad)+len(gone)+len(unknown) == 0 && cl.Status == audit.Complete {
 		return Message{}, false
 	}
 	const keep = 200
@@ -297,11 +315,12 @@ func (d Digest) reply(cl *audit.ClusterReport) (Message, bool) {
 		c.code("*Not audited:*", []string{clip(clean(cl.Error), 800)}, keep)
 	}
 	c.list("*Not looked at*", unknownChecks(cl), 15, keep)
-	left := 0
-	for _, gs := range [][]Group{isNew, changed} {
+	c.list("*Pools*", trendLines(trends([]*audit.ClusterReport{cl}, 2), false), 5, keep)
+	left, said := 0, map[string]bool{}
+	for _, gs := range [][]Group{isNew, worse, lessBad} {
 		for _, g := range gs {
 			for _, f := range g.Findings {
-				if !details(c, f, g.Link, keep) {
+				if !details(c, f, g.Link, said, keep) {
 					left++
 				}
 			}
@@ -310,14 +329,14 @@ func (d Digest) reply(cl *audit.ClusterReport) (Message, bool) {
 	if left > 0 {
 		c.add(SectionBlock, "… and "+count(left, "more finding", "more findings")+", see the ticket or the report", 0)
 	}
-	c.list("*Pools*", trendLines(trends([]*audit.ClusterReport{cl}, 2), false), 10, keep)
 	c.list("*Resolved*", groupLines(gone), 10, 0)
 	c.list("*Known, and not looked at by this run*", groupLines(unknown), 10, 0)
 	return c.m, true
 }
 
-// details adds one finding: what, why, what is touched, the first safe command.
-func details(c *composer, f audit.Finding, link Link, keep int) bool {
+// details adds one finding: what, why, what is touched, and the first safe
+// command unless said has it already.
+func details(c *composer, f audit.Finding, link Link, said map[string]bool, keep int) bool {
 	text := fmt.Sprintf("*%s* %s%s %s: %s", f.Severity, linkText(link), f.Check, mrkdwn(f.Subject.String()), mrkdwn(f.Title))
 	if f.State == audit.StateChanged && f.Previous != nil {
 		text += fmt.Sprintf(" (was %s, %s)", f.Previous.Severity, count(f.Previous.Affected, "object", "objects"))
@@ -347,7 +366,8 @@ func details(c *composer, f audit.Finding, link Link, keep int) bool {
 	if !c.add(SectionBlock, text, keep) {
 		return false
 	}
-	if s, ok := safeStep(f); ok {
+	if s, ok := safeStep(f); ok && !said[s.Title] {
+		said[s.Title] = true
 		c.code(mrkdwn(s.Title)+":", s.Commands, keep)
 	}
 	return true
@@ -363,7 +383,8 @@ func (d Digest) headline() string {
 	add(len(d.Failed), "not audited")
 	add(len(d.Partial), "with gaps")
 	add(findings(d.New), "new")
-	add(findings(d.Changed), "changed")
+	add(findings(d.Worse), "worse")
+	add(findings(d.Better), "better")
 	add(findings(d.Resolved), "resolved")
 	add(findings(d.Ongoing), "ongoing")
 	add(len(d.Healthy), "healthy")
@@ -384,7 +405,7 @@ func (d Digest) worstNews() checks.Severity {
 	for _, g := range d.New {
 		worst = checks.Worst(worst, g.Severity)
 	}
-	for _, g := range d.Changed {
+	for _, g := range d.Worse {
 		for _, f := range g.Findings {
 			if f.Previous == nil || f.Severity.Rank() > f.Previous.Severity.Rank() {
 				worst = checks.Worst(worst, f.Severity)
@@ -438,8 +459,10 @@ func groupLines(gs []Group) []string {
 	for _, g := range gs {
 		f := g.Findings[0]
 		l := fmt.Sprintf("• *%s* %s%s %s: %s", g.Severity, linkText(g.Link), slackName(clip(g.Cluster, 300)), g.Check, mrkdwn(f.Title))
-		if f.State == audit.StateChanged && f.Previous != nil && f.Previous.Severity != f.Severity {
-			l += fmt.Sprintf(" (was %s)", f.Previous.Severity)
+		if p := f.Previous; f.State == audit.StateChanged && p != nil && p.Severity != f.Severity {
+			l += fmt.Sprintf(" (was %s)", p.Severity)
+		} else if f.State == audit.StateChanged && p != nil && p.Affected != len(f.Affected) {
+			l += fmt.Sprintf(" (%s, was %d)", count(len(f.Affected), "object", "objects"), p.Affected)
 		}
 		if more := len(g.Findings) - 1; more > 0 {
 			l += fmt.Sprintf(", and %d more", more)
