@@ -17,6 +17,7 @@ IMAGE     ?= ipamaudit:$(VERSION)
 CA_BUNDLE ?= /etc/ssl/certs/ca-certificates.crt
 FUZZTIME  ?= 10s
 E2E_TIMEOUT ?= 40m
+SOAK_STEPS  ?= 1000000
 
 .PHONY: help
 help: ## Show this help
@@ -41,6 +42,10 @@ image: ## Build the container image as a tar, without a Docker daemon (ARCH=amd6
 .PHONY: test
 test: ## Run the unit tests
 	go test ./...
+
+.PHONY: soak
+soak: ## A million steps of random histories of tickets and digests (SOAK_STEPS; make test runs a tenth)
+	IPAMAUDIT_SOAK_STEPS=$(SOAK_STEPS) go test ./notify -run '^TestHistories$$' -v -count 1 -timeout 0
 
 .PHONY: test-race
 test-race: ## Run the unit tests under the race detector (needs a C compiler)
