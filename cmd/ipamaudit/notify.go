@@ -223,7 +223,7 @@ func jiraClient(j *config.Jira, log *slog.Logger) (notify.Tracker, error) {
 	return jira.New(jira.Options{
 		Flavour: flavour, BaseURL: j.APIBaseURL, BrowseURL: j.BrowseBaseURL, User: j.Username, Token: token,
 		Transport: notify.NewTransport(notify.TransportOptions{
-			Timeout: j.Timeout, Rate: j.RequestsPerSecond, RootCAs: roots, Secrets: []string{token}, Log: log, Version: buildVersion(),
+			Timeout: j.Timeout, Rate: j.RequestsPerSecond, RootCAs: roots, Secrets: notify.SecretForms(j.Username, token), Log: log, Version: buildVersion(),
 		}),
 	})
 }
@@ -244,7 +244,7 @@ func slackClient(s *config.Slack, log *slog.Logger) (notify.Messenger, error) {
 	}
 	return slack.New(slack.Options{
 		Token: token, APIURL: s.APIURL,
-		Transport: notify.NewTransport(notify.TransportOptions{Timeout: s.Timeout, Secrets: []string{token}, Log: log, Version: buildVersion()}),
+		Transport: notify.NewTransport(notify.TransportOptions{Timeout: s.Timeout, Secrets: notify.SecretForms("", token), Log: log, Version: buildVersion()}),
 	})
 }
 
