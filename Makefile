@@ -16,6 +16,7 @@ ARCH      ?= $(shell go env GOARCH)
 IMAGE     ?= ipamaudit:$(VERSION)
 CA_BUNDLE ?= /etc/ssl/certs/ca-certificates.crt
 FUZZTIME  ?= 10s
+SEED      ?= 1
 E2E_TIMEOUT ?= 40m
 
 .PHONY: help
@@ -41,6 +42,10 @@ image: ## Build the container image as a tar, without a Docker daemon (ARCH=amd6
 .PHONY: test
 test: ## Run the unit tests
 	go test ./...
+
+.PHONY: soak
+soak: ## Make 20,000 healthy and 5,000 faulty clusters and audit them all (SEED=n to begin elsewhere)
+	go test ./fixtures/generate -count 1 -v -timeout 2h -healthy 20000 -faulty 5000 -seed $(SEED)
 
 .PHONY: test-race
 test-race: ## Run the unit tests under the race detector (needs a C compiler)
