@@ -184,7 +184,9 @@ func checkReport(k checks.Check, out checks.Outcome, s *ipam.Snapshot, requireRo
 	// Route tables count as required where somebody wants them (CONTRACT, exit
 	// codes). Asked for explicitly, the tables of some nodes are not enough.
 	if k.NeedsRoutes && out.Status != checks.StatusSkipped {
-		unknown := out.Status == checks.StatusUnknown && (s.RouteSource != "" || requireRoutes)
+		// A source that delivered some tables did its work; what they leave open
+		// is said in the check's status.
+		unknown := out.Status == checks.StatusUnknown && (s.RouteSource != "" && len(s.Tables) == 0 || requireRoutes)
 		if unknown || requireRoutes && len(out.Unseen) > 0 {
 			r.Incomplete = true
 		}

@@ -3,6 +3,7 @@ package checks
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ func blackholedRoutes() Check {
 		Needs:        []ipam.Resource{ipam.ResPods, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResAffinities, ipam.ResBGPConfig, ipam.ResFelixConfig, ipam.ResClusterInfo},
 		NeedsRoutes:  true,
-		Params:       []Param{{Name: "settle", Type: "duration", Default: "1m", Doc: "a drop that only hits pods which started less than this before the snapshot is unknown, not critical: their routes may be on their way"}},
+		Params:       []Param{{Name: "settle", Type: "duration", Default: "1m", Doc: "a drop that only hits pods which started less than this before the table was read is unknown, not critical: their routes may be on their way"}},
 		Example: func() []Step {
 			return append([]Step{lookStep("NODE", "ADDRESS")}, borrowedSteps(exampleCommands(), nil, "NODE", nil)...)
 		},
@@ -45,6 +46,8 @@ type podAddress struct {
 	ip    netip.Addr
 	pod   *ipam.Pod
 	young bool
+	// since is when the pod started; zero where that is not known.
+	since time.Time
 }
 
 // runningAddresses lists the addresses whose loss would be noticed, in order.
@@ -64,7 +67,7 @@ func runningAddresses(in *Input) []podAddress {
 		}
 		young := !in.AsOfInferred && !since.IsZero() && in.Now.Sub(since) < settle
 		for _, ip := range p.IPs() {
-			out = append(out, podAddress{ip, p, young})
+			out = append(out, podAddress{ip, p, young, since})
 		}
 	}
 	slices.SortFunc(out, func(a, b podAddress) int {
@@ -84,6 +87,12 @@ func runBlackholedRoutes(in *Input) Result {
 	var res Result
 	addresses := runningAddresses(in)
 	known, expected, young := 0, 0, 0
+	blind := map[string]int{}
+	settle := in.Params.Duration("settle")
+	families := map[bool]bool{}
+	for _, a := range addresses {
+		families[a.ip.Is4()] = true
+	}
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
 		if n.Windows {
@@ -94,9 +103,29 @@ func runBlackholedRoutes(in *Input) Result {
 		if t == nil {
 			continue
 		}
-		known++
+		sees := len(families) == 0
+		for _, family := range []struct {
+			v4    bool
+			blind string
+		}{{true, t.Blind4}, {false, t.Blind6}} {
+			switch {
+			case !families[family.v4]:
+			case family.blind != "":
+				blind[family.blind]++
+			default:
+				sees = true
+			}
+		}
+		if sees {
+			known++
+		} else {
+			expected--
+		}
 		drops := dropsOf(in, t, addresses)
-		settled := slices.DeleteFunc(slices.Clone(drops), func(d drop) bool { return d.young })
+		settled := slices.DeleteFunc(slices.Clone(drops), func(d drop) bool {
+			// A table that is older than the pod says nothing about it.
+			return d.young || !t.AsOf.IsZero() && !d.since.IsZero() && t.AsOf.Sub(d.since) < settle
+		})
 		young += len(drops) - len(settled)
 		if len(settled) > 0 {
 			res.Findings = append(res.Findings, blackholeFinding(in, n, t, settled))
@@ -110,8 +139,11 @@ func runBlackholedRoutes(in *Input) Result {
 	} else if known < expected {
 		res.Unseen = append(res.Unseen, fmt.Sprintf("route tables of %d of %d nodes", expected-known, expected))
 	}
+	for _, why := range slices.Sorted(maps.Keys(blind)) {
+		res.Unseen = append(res.Unseen, fmt.Sprintf("where %s sends packets for pods: %s", count(uint64(blind[why]), "node"), why))
+	}
 	if young > 0 {
-		res.Unseen = append(res.Unseen, fmt.Sprintf("whether the routes to %s of pods that started less than %s ago are on their way", count(uint64(young), "address"), in.Params.Duration("settle")))
+		res.Unseen = append(res.Unseen, fmt.Sprintf("whether the routes to %s of pods that started less than %s before the table was read are on their way", count(uint64(young), "address"), settle))
 	}
 	return res
 }

@@ -104,7 +104,7 @@ func overlapFinding(in *Input, group []*ipam.Block) Finding {
 	f.Detail += ". Cause: a pool's block size was changed in place, or blocks were made or restored by hand."
 	f.Remediation = append([]Step{{
 		Title:    "See whether two running pods have one address already: the findings of duplicate-ips come first",
-		Commands: []string{"ipamaudit run --check duplicate-ips", commandsFor(in.Snapshot).showBlocks()},
+		Commands: []string{again("--check duplicate-ips"), commandsFor(in.Snapshot).showBlocks()},
 		Risk:     Safe, Verify: "No duplicate address.",
 	}}, replaceBlockSteps(in, commandsFor(in.Snapshot), toReplace(in, group))...)
 	return f

@@ -23,7 +23,9 @@ func blocklessNodes() Check {
 		SeverityNote: "Always high. Silent while a block is free.",
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResPods, ipam.ResReservations, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResAffinities, ipam.ResNamespaces},
-		Example:      func() []Step { return blocklessSteps(exampleCommands(), nil, "NODE", nil) },
+		Example: func() []Step {
+			return blocklessSteps(exampleCommands(), nil, "NODE", nil, "they would borrow addresses that the blocks' owners may drop")
+		},
 		References: []string{
 			"https://phabricator.wikimedia.org/T296303", "https://github.com/projectcalico/calico/issues/5088",
 			"https://github.com/projectcalico/calico/issues/3246", "libcalico-go/lib/ipam/ipam.go (AutoAssign)",
@@ -56,7 +58,7 @@ func runBlocklessNodes(in *Input) Result {
 			for _, p := range serving {
 				claimed, blocks = claimed+in.Usage(p).Claimed, blocks+in.Usage(p).Blocks
 			}
-			figures = append(figures, fmt.Sprintf("%s: 0 of %s free in %s (%s claimed)", ipam.Family(v4), count(blocks, "block"), poolNames(serving), figure(claimed)))
+			figures = append(figures, fmt.Sprintf("%s, 0 of %s free in %s (%s claimed)", ipam.Family(v4), count(blocks, "block"), poolNames(serving), figure(claimed)))
 		}
 		if len(families) == 0 {
 			continue
@@ -85,7 +87,7 @@ func blocklessFinding(in *Input, n *ipam.Node, families, figures []string, pools
 	if in.Config.StrictAffinity {
 		next = "With strict affinity the next pod here gets no address and stays in ContainerCreating"
 	}
-	detail := []string{fmt.Sprintf("Owns no %s block and can claim none: %s", strings.Join(families, " and no "), strings.Join(figures, "; ")), next}
+	detail := []string{"Owns no block and can claim none: " + strings.Join(figures, "; "), next}
 	if len(borrowed) > 0 {
 		detail = append(detail, "Already borrowed here: "+count(uint64(len(borrowed)), "pod address"))
 	}
@@ -106,21 +108,47 @@ func blocklessFinding(in *Input, n *ipam.Node, families, figures []string, pools
 		Title:       "Node " + n.Name + " owns no block and none is free",
 		Detail:      strings.Join(detail, ". ") + ".",
 		Affected:    append(waiting, borrowed...),
-		Remediation: blocklessSteps(commandsFor(in.Snapshot), pools[0], n.Name, surplus),
+		Remediation: blocklessSteps(commandsFor(in.Snapshot), pools[0], n.Name, surplus, borrowingHurts(in, n, pools)),
 	}
 }
 
-// blocklessSteps gives the node a block: capacity first; nothing else helps.
-func blocklessSteps(c commands, p *ipam.Pool, node string, surplus []string) []Step {
-	capacity := capacitySteps(c, p, surplus)
-	steps := append([]Step{capacity[0], {
-		Title:    "Keep new pods off the node until a block is free",
+// blocklessSteps gives the node a block: capacity, nothing else helps. Where
+// pods would borrow without harm they may keep coming meanwhile; where they
+// would be unreachable, or hang, the scheduler is better kept away.
+func blocklessSteps(c commands, p *ipam.Pool, node string, surplus []string, harm string) []Step {
+	steps := capacitySteps(c, p, surplus)
+	if harm == "" {
+		return steps
+	}
+	return append(steps, Step{
+		Title:    "As long as that takes, keep new pods off the node: " + harm,
 		Commands: []string{"kubectl cordon " + quote(node)},
 		Risk:     Disruptive, Verify: "kubectl get node " + quote(node) + "   # SchedulingDisabled",
-	}}, capacity[1:]...)
-	return append(steps, Step{
-		Title:    "Let pods onto the node again: the first one claims a block",
+	}, Step{
+		Title:    "When a block is free, let pods onto the node again: the first one claims it",
 		Commands: []string{"kubectl uncordon " + quote(node)},
 		Risk:     Safe, Verify: "kubectl get " + c.resource(ipam.ResAffinities) + " -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr | grep -w " + quote(node),
 	})
+}
+
+// borrowingHurts says what would happen to the next pod on a node without a
+// block; empty where it borrows an address that everybody can reach.
+func borrowingHurts(in *Input, n *ipam.Node, pools []*ipam.Pool) string {
+	if in.Config.StrictAffinity {
+		return "they would hang in ContainerCreating"
+	}
+	for _, p := range pools {
+		for i := range in.Blocks {
+			b := &in.Blocks[i]
+			owner := in.NodeByFold(b.Owner.Name)
+			if b.Pool() != p || owner == nil || owner == n {
+				continue
+			}
+			if carry, _ := in.CarriesHostRoute(p, owner, n); carry == ipam.AtRisk {
+				return "they would borrow addresses that the blocks' owners may drop"
+			}
+			break // one owner stands for all: the topology is the same
+		}
+	}
+	return ""
 }

@@ -158,13 +158,14 @@ type carryVerdict struct {
 }
 
 func verdictOf(in *Input, n *ipam.Node, u borrowedUse) carryVerdict {
-	if t := in.Table(u.owner.Name); t != nil && t.Kind == ipam.KernelTable {
+	p := u.alloc.Block.Pool()
+	// BIRD's table speaks for the pools that BIRD programs; a blind one for none.
+	if t := in.Table(u.owner.Name); t != nil && t.Blind(u.alloc.IP) == "" && (t.Kind == ipam.KernelTable || p != nil && in.RoutesBy(p) == ipam.BIRD) {
 		if r := t.Lookup(u.alloc.IP); r != nil && r.Type.Drops() {
 			return carryVerdict{ipam.Carried, "the owner's route table shows that it drops some of them: see blackholed-routes", "dropped by the owner"}
 		}
 		return carryVerdict{ipam.Carried, "the owner's route table has a way to those that it does not drop", "owner has a route"}
 	}
-	p := u.alloc.Block.Pool()
 	if p == nil {
 		return carryVerdict{ipam.CarryUnknown, "block " + u.alloc.Block.CIDR.String() + " is in no pool", "owner's route unknown"}
 	}

@@ -92,7 +92,7 @@ func accessSteps(a AccessFailure) []Step {
 		},
 		{
 			Title:    "Audit again",
-			Commands: []string{"ipamaudit run"},
+			Commands: []string{again("")},
 			Risk:     Safe,
 			Verify:   "The cluster is complete in the report; the next run that remembers (--notify or --save-state) reports this finding as resolved.",
 		},

@@ -3,6 +3,7 @@ package checks
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,13 +64,14 @@ func (c commands) deletePod(namespace, name string) string {
 // addPool creates a pool through calicoctl, which validates what kubectl on
 // the raw resource does not (overlaps, block size).
 func (c commands) addPool(like *ipam.Pool) []string {
-	name, size, ipip, vxlan, selector, nat := "NEW-POOL", "26", "Never", "Never", "all()", ""
+	spec := []string{"  blockSize: 26", "  ipipMode: Never", "  vxlanMode: Never", "  nodeSelector: all()"}
+	name := "NEW-POOL"
 	if like != nil {
-		name, size, ipip, vxlan, selector = like.Name+"-2", strconv.Itoa(like.BlockSize), or(like.IPIPMode, "Never"), or(like.VXLANMode, "Never"), or(like.NodeSelector, "all()")
+		name, spec = like.Name+"-2", poolSpec(like)
 	}
 	return []string{
 		`NEW_CIDR=   # a range that your network routes to these nodes and nothing else uses`,
-		strings.Join([]string{
+		strings.Join(slices.Concat([]string{
 			"calicoctl create -f - <<EOF",
 			"apiVersion: projectcalico.org/v3",
 			"kind: IPPool",
@@ -77,37 +79,67 @@ func (c commands) addPool(like *ipam.Pool) []string {
 			"  name: " + yamlString(name),
 			"spec:",
 			"  cidr: ${NEW_CIDR:?set it first}",
-			"  blockSize: " + size,
-			"  ipipMode: " + ipip,
-			"  vxlanMode: " + vxlan,
-			"  nodeSelector: " + yamlString(selector) + nat,
-			"EOF",
-		}, "\n"),
+		}, spec, []string{"EOF"}), "\n"),
 	}
 }
 
-// deleteEmptyBlock deletes an empty block and its affinity, both guarded by
-// what was read: an object that has changed since answers Conflict. Block first:
-// an affinity without a block is harmless for a moment, a block without its
-// affinity is out of everybody's reach.
+// poolSpec is everything of a pool that its pods' traffic depends on: a new
+// pool without natOutgoing, say, would cut its pods off from the internet.
+func poolSpec(p *ipam.Pool) []string {
+	out := []string{
+		"  blockSize: " + strconv.Itoa(p.BlockSize),
+		"  ipipMode: " + or(p.IPIPMode, "Never"),
+		"  vxlanMode: " + or(p.VXLANMode, "Never"),
+		"  nodeSelector: " + yamlString(or(p.NodeSelector, "all()")),
+	}
+	if p.NamespaceSelector != "" {
+		out = append(out, "  namespaceSelector: "+yamlString(p.NamespaceSelector))
+	}
+	if p.NATOutgoing {
+		out = append(out, "  natOutgoing: true")
+	}
+	if p.DisableBGPExport {
+		out = append(out, "  disableBGPExport: true")
+	}
+	if p.Manual {
+		out = append(out, "  assignmentMode: Manual")
+	}
+	if uses := p.AllowedUses; uses != 0 && uses != ipam.UseWorkload|ipam.UseTunnel {
+		var names []string
+		for _, u := range []struct {
+			use  ipam.Uses
+			name string
+		}{{ipam.UseWorkload, "Workload"}, {ipam.UseTunnel, "Tunnel"}, {ipam.UseLoadBalancer, "LoadBalancer"}} {
+			if uses.Has(u.use) {
+				names = append(names, u.name)
+			}
+		}
+		out = append(out, "  allowedUses: ["+strings.Join(names, ", ")+"]")
+	}
+	return out
+}
+
+// deleteEmptyBlock deletes a block and its affinity, if the block is empty at
+// that moment. It can be pasted whole: look and guard are one read, the delete
+// holds for exactly the version that was found empty, the affinity only goes
+// after its block (a block without its affinity is out of everybody's reach),
+// and the datastore is unlocked whatever happens.
 func (c commands) deleteEmptyBlock(b *ipam.Block, a *ipam.Affinity) []string {
 	path := "/apis/" + c.group + "/" + c.apiVersion()
-	look := fmt.Sprintf("kubectl get %s %s -o jsonpath=", c.resource(ipam.ResBlocks), quote(b.Name))
-	cmds := []string{
-		"calicoctl datastore migrate lock",
-		look + `'{.spec.attributes}{"\n"}'   # must print [] or nothing: else unlock and stop here`,
-	}
-	if b.Empty() {
-		cmds = append(cmds, guardedDelete(path+"/ipamblocks/"+b.Name, b.UID, b.ResourceVersion))
-	} else {
-		// It changes while it is emptied, so its version is read when it is empty.
-		cmds = append(cmds, "VERSION=$("+look+"'{.metadata.resourceVersion}')",
-			fmt.Sprintf(`kubectl delete --raw %s -f - <<<'{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"%s","resourceVersion":"'"$VERSION"'"}}'`, quote(path+"/ipamblocks/"+b.Name), b.UID))
-	}
+	doomed := fmt.Sprintf(`kubectl delete --raw %s -f - <<<'{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"%s","resourceVersion":"'"${BLOCK%%%% *}"'"}}'`,
+		quote(path+"/ipamblocks/"+b.Name), b.UID)
 	if a != nil {
-		cmds = append(cmds, guardedDelete(path+"/blockaffinities/"+a.Name, a.UID, ""))
+		doomed += " &&\n    " + guardedDelete(path+"/blockaffinities/"+a.Name, a.UID)
 	}
-	return append(cmds, "calicoctl datastore migrate unlock")
+	return []string{
+		"calicoctl datastore migrate lock",
+		fmt.Sprintf("BLOCK=$(kubectl get %s %s -o jsonpath='{.metadata.resourceVersion} {.spec.attributes}')", c.resource(ipam.ResBlocks), quote(b.Name)),
+		"case \"$BLOCK\" in\n" +
+			"  *' '|*' []') " + doomed + " ;;\n" +
+			"  *) echo \"not empty, nothing deleted: $BLOCK\" ;;\n" +
+			"esac",
+		"calicoctl datastore migrate unlock",
+	}
 }
 
 func (c commands) apiVersion() string {
@@ -117,12 +149,13 @@ func (c commands) apiVersion() string {
 	return "v1"
 }
 
-func guardedDelete(path, uid, resourceVersion string) string {
-	pre := `"uid":"` + uid + `"`
-	if resourceVersion != "" {
-		pre += `,"resourceVersion":"` + resourceVersion + `"`
-	}
-	return fmt.Sprintf(`kubectl delete --raw %s -f - <<<'{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{%s}}'`, quote(path), pre)
+func guardedDelete(path, uid string) string {
+	return fmt.Sprintf(`kubectl delete --raw %s -f - <<<'{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"%s"}}'`, quote(path), uid)
+}
+
+// again repeats some checks; where the clusters come from is the caller's to say.
+func again(flags string) string {
+	return strings.TrimSuffix("ipamaudit run "+flags, " ") + "   # with the --config, --context or --from of this run"
 }
 
 // deleteAffinity deletes one BlockAffinity by name.

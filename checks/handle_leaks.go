@@ -191,7 +191,7 @@ func handleSteps(c commands, in *Input, leaked []*ipam.Handle, missing []ipam.Al
 		}
 		s := Step{
 			Title:    "Those without a handle that are in use stay until their pods are gone; then release them one by one",
-			Commands: []string{"ipamaudit run --check handle-leaks"},
+			Commands: []string{again("--check handle-leaks")},
 			Risk:     Safe, Verify: "The finding lists them with their pods.",
 		}
 		if len(unused) > 0 {

@@ -124,7 +124,7 @@ func misbookedSteps(c commands, in *Input, nodes []string, pods []*ipam.Pod) []S
 	if del, bare, fixed := recreate(c, pods, commandLimit); len(del)+len(bare)+len(fixed) > 0 {
 		s := Step{
 			Title: "Recreate the pods: they come back with addresses that are booked for them" + leftOver(bare, nil),
-			Risk:  Disruptive, Commands: del, Verify: "ipamaudit run --check misbooked-ips",
+			Risk:  Disruptive, Commands: del, Verify: again("--check misbooked-ips"),
 		}
 		for i, p := range pods {
 			// A fixed address is given back and booked again, for the right node.

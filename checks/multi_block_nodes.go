@@ -229,12 +229,35 @@ func multiBlockSteps(c commands, node string, blocks []surplusBlock) []Step {
 	if len(busy) > 0 {
 		steps = append(steps, emptyingSteps(c, node, busy)...)
 	}
-	return append(steps, returnSteps(c, node, append(empty, busy...))...)
+	steps = append(steps, returnSteps(c, node, append(empty, busy...))...)
+	if who := borrowersOf(busy); len(who) > 0 {
+		uncordon := make([]string, len(who))
+		for i, b := range who {
+			uncordon[i] = "kubectl uncordon " + quote(b)
+		}
+		steps = append(steps, Step{
+			Title: "Let pods onto the borrowing nodes again: with a block free, the first one there claims it", Commands: uncordon,
+			Risk: Safe, Verify: "kubectl get nodes   # none of them SchedulingDisabled",
+		})
+	}
+	return steps
+}
+
+// borrowersOf are the nodes whose pods sit in the blocks of another, sorted.
+func borrowersOf(blocks []surplusBlock) []string {
+	var out []string
+	for _, b := range blocks {
+		for _, u := range b.lent {
+			out = append(out, u.holder.NodeName)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func emptyingSteps(c commands, node string, busy []surplusBlock) []Step {
 	var own, lent []*ipam.Pod
-	var borrowers, cidrs []string
+	var cidrs []string
 	other := 0
 	for _, b := range busy {
 		cidrs = append(cidrs, b.block.CIDR.String())
@@ -248,11 +271,9 @@ func emptyingSteps(c commands, node string, busy []surplusBlock) []Step {
 			if u.holder.Pod != nil {
 				lent = append(lent, u.holder.Pod)
 			}
-			borrowers = append(borrowers, u.holder.NodeName)
 		}
 	}
-	slices.Sort(borrowers)
-	borrowers = slices.Compact(borrowers)
+	borrowers := borrowersOf(busy)
 	var steps []Step
 	if len(lent) > 0 {
 		cmds := make([]string, 0, len(borrowers)+len(lent))
@@ -261,7 +282,7 @@ func emptyingSteps(c commands, node string, busy []surplusBlock) []Step {
 		}
 		del, bare, fixed := recreate(c, lent, commandLimit)
 		steps = append(steps, Step{
-			Title: "Move the pods that borrow from " + strings.Join(cidrs, ", ") + " to nodes with blocks of their own" + leftOver(bare, fixed),
+			Title: "Move the pods that borrow from " + strings.Join(cidrs, ", ") + " to nodes with blocks of their own (adding a pool instead, see pool-utilisation, spares all this)" + leftOver(bare, fixed),
 			Risk:  Disruptive, Commands: append(cmds, del...),
 			Verify: c.showBorrowed() + "   # lists none of them any more",
 		})

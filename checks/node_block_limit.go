@@ -256,7 +256,7 @@ func limitFinding(in *Input, n *ipam.Node, severity Severity, at []limitUse) Fin
 func releaseFirst(c commands) Step {
 	return Step{
 		Title:    "First release what nobody uses: the findings of leaked-ips, orphan-affinities and multi-block-nodes say how and why it leaks",
-		Commands: []string{"ipamaudit run --check leaked-ips --check orphan-affinities --check multi-block-nodes", "calicoctl ipam check --show-problem-ips"},
+		Commands: []string{again("--check leaked-ips --check orphan-affinities --check multi-block-nodes"), "calicoctl ipam check --show-problem-ips"},
 		Risk:     Safe, Verify: c.showBlocks() + "   # the node's blocks have free addresses again",
 	}
 }

@@ -114,6 +114,6 @@ func collectorStep(c commands, in *Input, what string) Step {
 	return Step{
 		Title:    "calico-kube-controllers collects " + what + " by itself within about 20 minutes: see whether it runs and why it does not, and restart it if it has stalled",
 		Commands: []string{get, "kubectl -n " + quote(ns) + " logs deployment/calico-kube-controllers --since=2h | grep -iE 'leak|garbage|cleanup|locked' | tail -50", "kubectl -n " + quote(ns) + " rollout restart deployment calico-kube-controllers"},
-		Risk:     Disruptive, Verify: "ipamaudit run   # 30 minutes later: they are gone",
+		Risk:     Disruptive, Verify: again("") + "; 30 minutes later they are gone",
 	}
 }

@@ -91,7 +91,7 @@ func runRouteDisagreement(in *Input) Result {
 		if known == 0 {
 			what = "route tables (of no node)"
 		}
-		res.Unseen, res.Partial = []string{what}, known > 0
+		res.Unseen = []string{what}
 	}
 	return res
 }

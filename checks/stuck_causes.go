@@ -311,7 +311,7 @@ func blockLimitSteps(f stuckFacts) []Step {
 func leaksFirst() Step {
 	return Step{
 		Title:    "Release the leaked addresses first: the findings of leaked-ips say how. More room would only leak as well",
-		Commands: []string{"ipamaudit run --check leaked-ips"},
+		Commands: []string{again("--check leaked-ips")},
 		Risk:     Safe, Verify: "The pods start by themselves.",
 	}
 }
@@ -343,7 +343,7 @@ func roomSteps(f stuckFacts) []Step {
 	if f.orphans() > 0 {
 		steps = append(steps, Step{
 			Title:    "Take back first what nodes that no longer exist still hold: the finding of orphan-affinities says how",
-			Commands: []string{"ipamaudit run --check orphan-affinities"},
+			Commands: []string{again("--check orphan-affinities")},
 			Risk:     Safe, Verify: "Blocks are free again, and the pods start by themselves.",
 		})
 	}

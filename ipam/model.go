@@ -47,6 +47,7 @@ type Pool struct {
 	NamespaceSelector string
 	Disabled          bool
 	DisableBGPExport  bool
+	NATOutgoing       bool
 	// IPIPMode and VXLANMode are Never, Always or CrossSubnet.
 	IPIPMode, VXLANMode string
 	AllowedUses         Uses

@@ -38,13 +38,31 @@ func (t *tickets) plan(ctx context.Context) (Tickets, error) {
 		return Tickets{}, err
 	}
 	t.missing(remote)
-	first := PlanTickets(t.problems, remote, t.state, t.policy, t.now())
-	for _, a := range first.Actions {
-		if err := t.refresh(ctx, a, &remote); err != nil {
-			return Tickets{}, err
+	read := reads{}
+	for {
+		plan := PlanTickets(t.problems, remote, t.state, t.policy, t.now())
+		before := len(read)
+		for _, a := range plan.Actions {
+			if err := t.refresh(ctx, a, &remote, read); err != nil {
+				return Tickets{}, err
+			}
 		}
+		if len(read) == before {
+			return plan, nil
+		}
+		// What was read may lead to another issue, which was not read yet.
 	}
-	return PlanTickets(t.problems, remote, t.state, t.policy, t.now()), nil
+}
+
+// reads are the ids and labels that were read anew, each once.
+type reads map[string]bool
+
+func (r reads) first(what string) bool {
+	if r[what] {
+		return false
+	}
+	r[what] = true
+	return true
 }
 
 // observe asks for the whole state of our tickets: preflight, one search, and a
@@ -69,7 +87,7 @@ func (t *tickets) observe(ctx context.Context) (Remote, error) {
 		if err != nil {
 			return remote, err
 		}
-		remote.Issues, remote.SearchEmpty = issues, len(issues) == 0
+		remote.Issues, remote.Searched, remote.SearchEmpty = issues, usable, len(issues) == 0
 	}
 	for _, id := range t.knownIDs() {
 		if byID(remote.Issues, id) == nil {
@@ -102,25 +120,43 @@ func (t *tickets) knownIDs() []string {
 	return out
 }
 
-func (t *tickets) refresh(ctx context.Context, a Action, remote *Remote) error {
-	switch {
-	case a.Kind == Create || a.Kind == Renew:
-		// In any project and status: moved, and closed long ago.
-		found, err := t.tracker.FindByLabel(ctx, FingerprintLabel(a.Problem.Fingerprint))
-		if err != nil {
-			return err
+// refresh reads what an action rests on: the issue that it would write to, or
+// that would be remembered instead of the known one, and before an issue is
+// created all that have its label, in any project and status.
+func (t *tickets) refresh(ctx context.Context, a Action, remote *Remote, read reads) error {
+	fp := a.Problem.Fingerprint
+	var ids []string
+	if a.Kind == Create || a.Kind == Renew {
+		for _, label := range a.Problem.labels() {
+			if !read.first(label) {
+				continue
+			}
+			found, err := t.tracker.FindByLabel(ctx, label)
+			if err != nil {
+				return err
+			}
+			for _, i := range found {
+				ids = append(ids, i.ID)
+			}
 		}
-		for _, i := range found {
-			if err := t.read(ctx, i.ID, remote); err != nil {
+	}
+	if a.Issue != nil {
+		ts := t.state.Tickets[fp]
+		switch {
+		case ts == nil || ts.ID == "":
+			ids = append(ids, a.Issue.ID)
+		case ts.ID != a.Issue.ID:
+			ids = append(ids, a.Issue.ID, ts.ID)
+		case a.Kind.Writes() || ts.Intent != nil:
+			ids = append(ids, a.Issue.ID)
+		}
+	}
+	for _, id := range ids {
+		if read.first(id) {
+			if err := t.read(ctx, id, remote); err != nil {
 				return err
 			}
 		}
-		if a.Issue == nil {
-			return nil
-		}
-		return t.read(ctx, a.Issue.ID, remote)
-	case a.Kind.Writes():
-		return t.read(ctx, a.Issue.ID, remote)
 	}
 	return nil
 }

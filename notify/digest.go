@@ -3,6 +3,7 @@ package notify
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -72,6 +73,8 @@ type Digest struct {
 	Channel, RunID string
 	Clusters       []*audit.ClusterReport
 	Failed         []*audit.ClusterReport
+	// Unseen clusters have no finding, and a check that could not look.
+	Unseen []*audit.ClusterReport
 	// Partial clusters were audited with gaps.
 	Partial []*audit.ClusterReport
 	// The groups, worst first. Unknown: known from before, and this run could not look.
@@ -141,6 +144,11 @@ func (d *Digest) cluster(c *audit.ClusterReport) {
 		default:
 			d.Ongoing = d.into(d.Ongoing, c, f)
 		}
+	}
+	if healthy && slices.ContainsFunc(c.Checks, func(k audit.CheckReport) bool { return k.Status == checks.StatusUnknown }) {
+		// Nothing was found, and not everything was looked at: that is not well.
+		d.Unseen = append(d.Unseen, c)
+		healthy = false
 	}
 	if healthy {
 		d.Healthy = append(d.Healthy, c.Name)
@@ -238,6 +246,9 @@ func (d Digest) Parent() Message {
 	c.list(":grey_question: *Known, and not looked at by this run*", groupLines(d.Unknown), 10, keep)
 	c.list(fmt.Sprintf("*Ongoing* (%s)", severityCounts(d.Ongoing)), groupLines(d.Ongoing), 10, keep)
 	c.list("*Notes*", bullets(d.Notices), 5, keep/2)
+	if line := d.unseenLine(); line != "" {
+		c.add(SectionBlock, line, 100)
+	}
 	if line := d.healthyLine(); line != "" {
 		c.add(SectionBlock, line, 100)
 	}
@@ -341,6 +352,7 @@ func (d Digest) headline() string {
 	add(findings(d.Changed), "changed")
 	add(findings(d.Resolved), "resolved")
 	add(findings(d.Ongoing), "ongoing")
+	add(len(d.Unseen), "without findings, not all seen")
 	add(len(d.Healthy), "healthy")
 	return strings.Join(parts, ", ")
 }
@@ -389,6 +401,33 @@ func (d Digest) failedLines(cs []*audit.ClusterReport) []string {
 		out = append(out, "• "+linkText(d.link(c.Name, clusterAccess))+slackName(clip(c.Name, 300))+" "+mrkdwn(clip(why, 300)))
 	}
 	return out
+}
+
+// unseenLine names the clusters without findings in which a check could not
+// look, and the checks.
+func (d Digest) unseenLine() string {
+	if len(d.Unseen) == 0 {
+		return ""
+	}
+	names := make([]string, len(d.Unseen))
+	where := map[string]int{}
+	for i, c := range d.Unseen {
+		names[i] = slackName(c.Name)
+		for _, k := range c.Checks {
+			if k.Status == checks.StatusUnknown {
+				where[k.ID]++
+			}
+		}
+	}
+	ids := slices.Sorted(maps.Keys(where))
+	for i, id := range ids {
+		ids[i] = fmt.Sprintf("%s (%d)", id, where[id])
+	}
+	text := ":white_circle: *" + count(len(names), "cluster", "clusters") + " without findings, but not everything was looked at*: " + strings.Join(ids, ", ")
+	if list := strings.Join(names, " "); len(list) <= 500 {
+		text += "\n" + list
+	}
+	return text
 }
 
 // healthyLine names the healthy clusters as long as that is short.

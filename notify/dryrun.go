@@ -39,7 +39,7 @@ func planTickets(ctx context.Context, b *strings.Builder, t *tickets) {
 			t.out.fail(fmt.Errorf("dry run: read Jira: %w", err))
 			source = "from the state of earlier runs, Jira could not be read: " + oneLine(err)
 		}
-		plan = PlanTickets(t.problems, remembered(t.state), t.state, t.policy, t.now())
+		plan = PlanTickets(t.problems, remembered(t.state, t.problems), t.state, t.policy, t.now())
 	}
 	t.out.Notices = append(t.out.Notices, plan.Notices...)
 	fmt.Fprintf(b, "Tickets (planned %s; nothing was written)\n", clean(source))
@@ -117,18 +117,19 @@ func indent(s string) string {
 }
 
 // remembered makes a Remote of what earlier runs knew.
-func remembered(st *audit.State) Remote {
+func remembered(st *audit.State, problems []Problem) Remote {
 	r := Remote{Missing: map[string]bool{}}
-	for fp, ts := range st.Tickets {
-		if ts.ID == "" {
+	for _, p := range problems {
+		ts := st.Tickets[p.Fingerprint]
+		if ts == nil || ts.ID == "" {
 			continue
 		}
-		ref := Ref{Fingerprint: fp, Hash: ts.ContentHash, SummaryHash: hash(""), Severity: ts.Severity, State: RefOpen, Reopened: ts.Reopened}
+		ref := Ref{Fingerprint: p.Fingerprint, Hash: ts.ContentHash, SummaryHash: hash(""), Severity: ts.Severity, State: RefOpen, Reopened: ts.Reopened}
 		if ts.Resolved {
 			ref.State = RefResolved
 		}
 		r.Issues = append(r.Issues, Issue{
-			ID: ts.ID, Key: ts.Key, URL: ts.URL, Labels: []string{StaticLabel, FingerprintLabel(fp)},
+			ID: ts.ID, Key: ts.Key, URL: ts.URL, Labels: append(p.labels(), StaticLabel),
 			Description: beginLine + "\n" + ref.line(),
 		})
 	}

@@ -63,7 +63,9 @@ type Remote struct {
 	Issues []Issue
 	// Missing are ids of known tickets that a read did not find.
 	Missing map[string]bool
-	// SearchEmpty: the search for all tickets brought none.
+	// Searched are the projects in which all tickets were searched for;
+	// SearchEmpty: there are none.
+	Searched    []string
 	SearchEmpty bool
 	// Refused are the projects where no ticket can be kept, and why.
 	Refused map[string]string
@@ -111,11 +113,18 @@ func brake(problems []Problem, remote Remote, st *audit.State, p TicketPolicy, n
 		if remote.Missing[ts.ID] && !deleted(ts, p, now) {
 			return true
 		}
-		if i := byID(remote.Issues, ts.ID); i != nil && !i.Done {
+		if i := byID(remote.Issues, ts.ID); i != nil && remote.hides(i) {
 			return true
 		}
 	}
 	return false
+}
+
+// hides reports whether the search should have shown an issue: it is open, has
+// its label, and was not moved to a project of people's.
+func (r Remote) hides(i *Issue) bool {
+	dash := strings.LastIndexByte(i.Key, '-')
+	return !i.Done && dash > 0 && slices.Contains(r.Searched, i.Key[:dash]) && slices.Contains(i.Labels, StaticLabel)
 }
 
 // deleted reports whether a ticket has been invisible for so long that it must
@@ -293,8 +302,11 @@ func toldBy(ts *audit.TicketState, issue *Issue) Told {
 // one before a closed one, of open ones the oldest, of closed ones the newest.
 func (pl *planner) canonical(p Problem, ts *audit.TicketState) *Issue {
 	var own []Issue
+	labelled := func(i Issue) bool {
+		return slices.ContainsFunc(p.labels(), func(l string) bool { return slices.Contains(i.Labels, l) })
+	}
 	for _, i := range pl.remote.Issues {
-		if i.ID == ts.ID || slices.Contains(i.Labels, FingerprintLabel(p.Fingerprint)) {
+		if i.ID == ts.ID || labelled(i) {
 			own = append(own, i)
 		}
 	}
@@ -334,7 +346,7 @@ func compareIDs(a, b string) int {
 
 func missingLabels(t Ticket, i *Issue) []string {
 	var out []string
-	for _, l := range []string{StaticLabel, FingerprintLabel(t.problem.Fingerprint)} {
+	for _, l := range append(t.problem.labels(), StaticLabel) {
 		if !slices.Contains(i.Labels, l) {
 			out = append(out, l)
 		}

@@ -18,6 +18,9 @@ const clusterAccess = "cluster-access"
 // also be none (the check is clean): then Seen says so.
 type Problem struct {
 	Fingerprint string // of the ticket, see checks.TicketFingerprint
+	// Alias is the fingerprint that the ticket had or would have while only the
+	// cluster's name is known: it is down, and the state that knew its id is lost.
+	Alias   string
 	Cluster     string
 	Check       string
 	Project     string // where a new ticket goes; empty files none
@@ -48,6 +51,15 @@ func Problems(r *audit.Report, st *audit.State, p TicketPolicy) []Problem {
 	return out
 }
 
+// labels are what the problem's ticket is found by.
+func (p Problem) labels() []string {
+	out := []string{FingerprintLabel(p.Fingerprint)}
+	if p.Alias != "" {
+		out = append(out, FingerprintLabel(p.Alias))
+	}
+	return out
+}
+
 func checkIDs(c *audit.ClusterReport) []string {
 	var ids []string
 	for _, ch := range c.Checks {
@@ -64,6 +76,9 @@ func problem(c *audit.ClusterReport, check string, st *audit.State, p TicketPoli
 	out := Problem{
 		Fingerprint: checks.TicketFingerprint(check, c.ID),
 		Cluster:     c.Name, Check: check, Project: p.Project(c, check), cluster: c,
+	}
+	if check == clusterAccess && c.ID != c.Name {
+		out.Alias = checks.TicketFingerprint(check, c.Name)
 	}
 	var unknown, suppressed, tooFresh, tooMild bool
 	for _, f := range c.Findings {

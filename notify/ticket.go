@@ -41,7 +41,7 @@ type Ticket struct {
 func (p Problem) Ticket(policy TicketPolicy) Ticket {
 	return Ticket{
 		Summary: p.summary(), Hash: p.Seen.Hash, Severity: p.Seen.Severity, problem: p,
-		Labels: append([]string{StaticLabel, FingerprintLabel(p.Fingerprint)}, policy.Labels...),
+		Labels: slices.Concat([]string{StaticLabel}, p.labels(), policy.Labels),
 	}
 }
 

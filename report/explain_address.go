@@ -170,8 +170,7 @@ func (p storyPage) path(s *explain.Story, a *explain.Address, indent int) {
 
 func firstBad(path *explain.Path) (explain.Hops, bool) {
 	for _, h := range path.Hops {
-		switch h.Outcome {
-		case explain.Drops, explain.NoRoute, explain.Astray:
+		if h.Outcome.Bad() {
 			return h, true
 		}
 	}

@@ -191,7 +191,13 @@ func (p storyPage) routeTable(s *explain.Story, t *explain.Table) {
 		age = ", read " + ago(t.AsOf, s.AsOf)
 	}
 	p.heading("route table", fmt.Sprintf("%s, %s%s", t.Kind, text.Plural(t.Routes, "route"), age))
-	if len(t.Drops) == 0 {
+	for _, b := range t.Blind {
+		p.prose(storyIn, yellow, "? ", b)
+	}
+	if t.Partial {
+		p.prose(storyIn, dim, "", "only what it drops, and what lies inside of that, was published")
+	}
+	if len(t.Drops) == 0 && len(t.Blind) == 0 {
 		p.prose(storyIn, green, "✔ ", "no route in it drops anything")
 	}
 	shown := 0
@@ -202,17 +208,17 @@ func (p storyPage) routeTable(s *explain.Story, t *explain.Table) {
 		shown++
 		switch {
 		case t.PodsUnread:
-			p.prose(storyIn, yellow, "? ", fmt.Sprintf("`%s`: whether it hits a live pod is not known", d.Route))
+			p.prose(storyIn, yellow, "? ", "`"+d.Route+"`: whether it hits a live pod is not known")
 		case len(d.Hits) > 0:
 			ips := make([]string, 0, len(d.Hits))
 			for _, ip := range d.Hits {
 				ips = append(ips, ip.String())
 			}
-			p.prose(storyIn, red, "✖ ", fmt.Sprintf("`%s` drops packets for %s", d.Route, someNames(ips)))
+			p.prose(storyIn, red, "✖ ", "`"+d.Route+"` drops packets for "+someNames(ips))
 		case d.Meant:
-			p.prose(storyIn, plain, "✔ ", fmt.Sprintf("`%s` hits no live pod, as it should be", d.Route))
+			p.prose(storyIn, plain, "✔ ", "`"+d.Route+"` hits no live pod, as it should be")
 		default:
-			p.prose(storyIn, yellow, "● ", fmt.Sprintf("`%s` hits no live pod, and is for no block of this node", d.Route))
+			p.prose(storyIn, yellow, "● ", "`"+d.Route+"` hits no live pod, and is for no block of this node")
 		}
 	}
 	p.more(len(t.Drops), storyRows)

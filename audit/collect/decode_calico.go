@@ -250,6 +250,8 @@ type poolObject struct {
 		NamespaceSelector string   `json:"namespaceSelector,omitzero"`
 		Disabled          bool     `json:"disabled,omitzero"`
 		DisableBGPExport  bool     `json:"disableBGPExport,omitzero"`
+		NATOutgoing       bool     `json:"natOutgoing,omitzero"`
+		NATOutgoingV1     bool     `json:"nat-outgoing,omitzero"`
 		IPIPMode          string   `json:"ipipMode,omitzero"`
 		VXLANMode         string   `json:"vxlanMode,omitzero"`
 		AllowedUses       []string `json:"allowedUses,omitzero"`
@@ -285,7 +287,7 @@ func (b *Builder) pool(o *Object) error {
 	p := ipam.Pool{
 		Name: w.Metadata.Name, CIDR: cidr, BlockSize: w.Spec.BlockSize,
 		NodeSelector: orElse(w.Spec.NodeSelector, "all()"), NamespaceSelector: w.Spec.NamespaceSelector,
-		Disabled: w.Spec.Disabled, DisableBGPExport: w.Spec.DisableBGPExport,
+		Disabled: w.Spec.Disabled, DisableBGPExport: w.Spec.DisableBGPExport, NATOutgoing: w.Spec.NATOutgoing || w.Spec.NATOutgoingV1,
 		IPIPMode: orElse(w.Spec.IPIPMode, "Never"), VXLANMode: orElse(w.Spec.VXLANMode, "Never"),
 		Manual:   strings.EqualFold(w.Spec.AssignmentMode, "Manual"),
 		Deleting: !w.Metadata.DeletionTimestamp.IsZero(), Created: w.Metadata.CreationTimestamp.Time,

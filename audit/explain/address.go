@@ -127,7 +127,7 @@ func (in Input) explainAddress(s *Story) {
 		s.See = append(s.See, checks.Subject{Kind: checks.KindPod, Namespace: p.Namespace, Name: p.Name})
 	}
 	for _, h := range pathHops(a.Path) {
-		if h.Outcome.bad() {
+		if h.Outcome.Bad() {
 			s.see(checks.KindNode, h.At)
 		}
 	}
@@ -378,6 +378,16 @@ func (in Input) judge(a *Address, alloc ipam.Allocation, h ipam.Holder) {
 	default:
 		a.State, a.Says = Unseen, "booked; whether anybody uses it is not known, because pods or nodes were not read"
 	}
+	if h.Kind.Leaked() {
+		freed := at.Timestamp
+		if h.Kind == ipam.LeakedFinished && h.Pod.Ended.After(freed) {
+			freed = h.Pod.Ended
+		}
+		if in.young(freed, leakAge) {
+			a.Wrong = false
+			a.Says += fmt.Sprintf("; that is no older than %s, and may be on its way", Age(in.AsOf.Sub(freed)))
+		}
+	}
 	if len(a.Pods) > 1 {
 		a.Wrong = true
 		a.Says = fmt.Sprintf("%d live pods have it: %s", len(a.Pods), podNames(a.Pods))
@@ -425,6 +435,9 @@ func (in Input) judgeUnbooked(a *Address) {
 		switch {
 		case !blocksRead:
 			a.Says += "; whether it is booked is not known, because blocks were not read"
+		case inIPAM && in.settling(*a):
+			a.Wrong = false
+			a.Says += ", and no block records it; the pod has only just started, and blocks may have been read before"
 		case inIPAM:
 			a.Says += ", and no block records it: Calico may give it out a second time"
 		default:
@@ -475,11 +488,33 @@ func (in Input) addressVerdict(a Address) Verdict {
 		v.Text += " If it is used on " + first(a.Path.Homes) + " as recorded: " + lower(text)
 		return v
 	}
+	if status == Problem && in.settling(a) {
+		status, text = Doubt, text[:len(text)-1]+", but it has only just started: its routes may be on their way."
+	}
 	v.Text = upper(a.Says) + ". " + text
 	if v.Status != Problem {
 		v.Status = status
 	}
 	return v
+}
+
+// The ages under which a state is no verdict, because it may be on its way.
+const (
+	// leakAge is what IPAM's collector and the check leaked-ips give an address.
+	leakAge = 20 * time.Minute
+	// settleAge is what routes and lists of different moments may lag behind.
+	settleAge = time.Minute
+)
+
+// young reports whether t is less than age before the snapshot. Where its time
+// is a guess nothing is known to be young.
+func (in Input) young(t time.Time, age time.Duration) bool {
+	return !in.AsOfInferred && !t.IsZero() && in.AsOf.Sub(t) < age
+}
+
+// settling reports whether the pods that use the address have only just started.
+func (in Input) settling(a Address) bool {
+	return len(a.Pods) > 0 && !slices.ContainsFunc(a.Pods, func(p PodRef) bool { return !in.young(p.Since, settleAge) })
 }
 
 func pathVerdict(p *Path) (string, Status) {
@@ -493,7 +528,7 @@ func pathVerdict(p *Path) (string, Status) {
 	case lost > 0:
 		var at []string
 		for _, h := range p.Hops {
-			if h.Outcome.bad() && !slices.Contains(at, h.At) {
+			if h.Outcome.Bad() && !slices.Contains(at, h.At) {
 				at = append(at, h.At)
 			}
 		}

@@ -207,7 +207,7 @@ func TestResolve(t *testing.T) {
 		"lab/kubestage1003-app-000":     {"pod/lab/kubestage1003-app-000"},
 		"pod/lab/kubestage1003-app-000": {"pod/lab/kubestage1003-app-000"},
 		"kubestage1003-app-000":         {"pod/lab/kubestage1003-app-000"},
-		" kubestage1002 ":               {"node/kubestage1002"},
+		"\tkubestage1002\n":             {"node/kubestage1002"},
 		"twin":                          {"pod/a/twin", "pod/b/twin"},
 		"kubestage1001":                 {"node/kubestage1001", "pod/b/kubestage1001"},
 		"node/odd":                      {"pod/node/odd"},

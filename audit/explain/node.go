@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"ipamaudit/checks"
@@ -88,6 +89,10 @@ type Table struct {
 	Routes int       `json:"routes"`
 	// PodsUnread is true where pods were not read: then nobody knows what drops hit.
 	PodsUnread bool `json:"podsUnread,omitempty"`
+	// Blind says for which family nothing is known, and why ("IPv6: …").
+	Blind []string `json:"blind"`
+	// Partial is true where only dropping routes and what is inside of them were published.
+	Partial bool `json:"partial,omitempty"`
 	// Drops are its dropping routes, those that hit live addresses first.
 	Drops []DropRoute `json:"drops"`
 }
@@ -103,7 +108,7 @@ type DropRoute struct {
 
 func (in Input) explainNode(s *Story) {
 	name := s.Subject.Name
-	n := in.Snapshot.Node(name)
+	n := in.Node(name)
 	out := Node{
 		Name: name, Exists: n != nil, Limit: in.Config.BlockLimit(),
 		State: []string{}, Addresses: []netip.Addr{}, Tunnels: []Tunnel{}, Waiting: []string{}, Pools: []NodePool{},
@@ -258,6 +263,13 @@ func (in Input) table(name string) *Table {
 	if !t.AsOf.IsZero() {
 		out.AsOf = t.AsOf.UTC()
 	}
+	out.Blind, out.Partial = []string{}, t.Partial
+	if t.Blind4 != "" {
+		out.Blind = append(out.Blind, "IPv4: "+t.Blind4)
+	}
+	if t.Blind6 != "" {
+		out.Blind = append(out.Blind, "IPv6: "+t.Blind6)
+	}
 	hits := map[*ipam.Route][]netip.Addr{}
 	for i := range in.Pods {
 		p := &in.Pods[i]
@@ -305,7 +317,7 @@ func (in Input) aboutNode(n *Node) about {
 		case checks.KindBlock:
 			return isSubject && slices.ContainsFunc(n.Blocks, func(b NodeBlock) bool { return b.CIDR.String() == name })
 		case checks.KindPod:
-			p := in.Snapshot.Pod(namespace, name)
+			p := in.Pod(namespace, name)
 			return p != nil && p.NodeName == n.Name
 		case checks.KindIP:
 			return here[name]
@@ -373,11 +385,22 @@ func (in Input) nodeVerdict(n *Node) Verdict {
 		v.Status = Problem
 		v.Text += fmt.Sprintf(" It drops packets for %s of live pods.", plural(lost, "address"))
 	}
+	if n.Table.blindFor(n.Pools) {
+		v.Text += " Part of its route table is not known."
+		v.Status = worse(v.Status, Doubt)
+	}
 	if n.Table.PodsUnread {
 		v.Text += " Pods were not read, so what its table does to them is not known."
 		v.Status = worse(v.Status, Doubt)
 	}
 	return v
+}
+
+// blindFor reports whether nothing is known of a family that the node has pools of.
+func (t *Table) blindFor(pools []NodePool) bool {
+	return slices.ContainsFunc(pools, func(p NodePool) bool {
+		return slices.ContainsFunc(t.Blind, func(b string) bool { return strings.HasPrefix(b, ipam.Family(p.CIDR.Addr().Is4())+":") })
+	})
 }
 
 func blocks(n int) string {

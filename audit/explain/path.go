@@ -38,8 +38,8 @@ func outcomes() []Outcome {
 
 func (o Outcome) rank() int { return slices.Index(outcomes(), o) }
 
-// bad reports whether the packet is known to be lost.
-func (o Outcome) bad() bool { return o == Drops || o == NoRoute || o == Astray }
+// Bad reports whether the packet is known to be lost.
+func (o Outcome) Bad() bool { return o == Drops || o == NoRoute || o == Astray }
 
 // Path is the way to an address from every node.
 type Path struct {
@@ -157,7 +157,9 @@ func (in Input) path(ip netip.Addr, homes []string, tunnel bool) *Path {
 			p.NoTable = append(p.NoTable, n)
 			continue
 		}
-		p.Known++
+		if known, _ := t.Knows(ip); known {
+			p.Known++
+		}
 		if !t.AsOf.IsZero() && in.AsOf.Sub(t.AsOf) > time.Hour && (p.Oldest.IsZero() || t.AsOf.Before(p.Oldest)) {
 			p.Oldest = t.AsOf.UTC()
 		}
@@ -181,10 +183,10 @@ func (p *Path) add(node string, f fate) {
 		// Where all is well the single routes do not matter; elsewhere nodes
 		// belong together that lose it in the same place for the same reason.
 		same := h.At == f.at && h.Why == f.why && slices.Equal(h.Via, f.via) && h.Route == f.route
-		switch f.Outcome {
-		case Delivers, Reaches:
+		if f.Outcome == Delivers || f.Outcome == Reaches {
 			same = h.At == f.at
-		case Leaves:
+		}
+		if f.Outcome == Leaves {
 			same = h.Why == f.why
 		}
 		if !same {
@@ -219,6 +221,12 @@ func (w *walker) fate(node string, passed []string) fate {
 			return fate{Outcome: Reaches, at: node}
 		}
 		return fate{Outcome: Unclear, at: node, why: "its route table is not known"}
+	}
+	if known, why := t.Knows(w.ip); !known {
+		if home {
+			return fate{Outcome: Reaches, at: node}
+		}
+		return fate{Outcome: Unclear, at: node, why: why}
 	}
 	r := t.Lookup(w.ip)
 	if r == nil {
@@ -336,7 +344,7 @@ func (w *walker) infer() *Inference {
 		return &Inference{NotKnown, "no block holds the address, so no node announces it as part of one"}
 	}
 	for _, h := range w.homes {
-		if w.in.Table(h) != nil && w.fate(h, nil).bad() {
+		if w.in.Table(h) != nil && w.fate(h, nil).Bad() {
 			return &Inference{AtRisk, h + ", which uses the address, loses the packets for it itself"}
 		}
 	}
@@ -355,6 +363,8 @@ func (w *walker) infer() *Inference {
 	by := w.in.RoutesBy(w.pool)
 	if slices.Contains(w.homes, owner.Name) {
 		switch {
+		case by == ipam.Nobody:
+			return &Inference{AtRisk, "programClusterRoutes leaves the routes of pool " + w.pool.Name + " to neither Felix nor BIRD"}
 		case by == ipam.Felix:
 			return &Inference{Expected, "the address is out of the node's own block, and Felix programs the way to it on every node"}
 		case !w.in.Coverage.Read(ipam.ResBGPConfig) && !w.in.Coverage.Read(ipam.ResBGPPeers):
@@ -368,7 +378,7 @@ func (w *walker) infer() *Inference {
 	}
 	if w.in.Table(owner.Name) != nil {
 		switch f := w.fate(owner.Name, nil); {
-		case f.bad():
+		case f.Bad():
 			return &Inference{AtRisk, fmt.Sprintf("a node without a host route of its own sends it to %s, which owns the block, and there it is lost", owner.Name)}
 		case f.Outcome == Delivers || f.Outcome == Reaches:
 			return &Inference{Expected, fmt.Sprintf("borrowed from %s, which owns the block and has a way to it", owner.Name)}
@@ -376,7 +386,7 @@ func (w *walker) infer() *Inference {
 		return &Inference{NotKnown, fmt.Sprintf("a node without a host route of its own sends it to %s, which owns the block; what happens there is not clear", owner.Name)}
 	}
 	home := w.in.Node(first(w.homes))
-	switch carry, why := w.in.CarriesHostRoute(w.pool, owner, home); carry {
+	switch carry, why := w.in.CarriesAddress(w.ip, w.pool, owner, home); carry {
 	case ipam.Carried:
 		return &Inference{Expected, "borrowed from " + owner.Name + ", but " + why}
 	case ipam.AtRisk:

@@ -3,6 +3,7 @@ package explain
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"ipamaudit/ipam"
 )
@@ -89,6 +90,9 @@ func TestFate(t *testing.T) {
 			}, Delivers, "b"},
 		{"BIRD's view of a pool that Felix programs", map[string][]ipam.Route{"a": {drop("10.0.1.0/24")}},
 			func(s *ipam.Snapshot) { s.Pools[0].VXLANMode, s.Tables[0].Kind = "Always", ipam.BIRDTable }, Unclear, "a"},
+		{"policy rules lead elsewhere", map[string][]ipam.Route{"a": {}}, func(s *ipam.Snapshot) { s.Tables[0].Blind4 = "rules" }, Unclear, "a"},
+		{"a partial table that does not drop it", map[string][]ipam.Route{"a": {drop("10.0.0.0/24")}}, func(s *ipam.Snapshot) { s.Tables[0].Partial = true }, Unclear, "a"},
+		{"a partial table that drops it", map[string][]ipam.Route{"a": {drop("10.0.1.0/24")}}, func(s *ipam.Snapshot) { s.Tables[0].Partial = true }, Drops, "a"},
 		{"BIRD has no route", map[string][]ipam.Route{"a": {via("10.0.2.0/24", "192.0.2.3")}},
 			func(s *ipam.Snapshot) { s.Tables[0].Kind = ipam.BIRDTable }, Unclear, "a"},
 	} {
@@ -205,6 +209,14 @@ func TestAddressStates(t *testing.T) {
 		{"booked for another pod", "10.0.1.5", func(s *ipam.Snapshot) { s.Blocks[1].Attributes[0].Pod = "q" }, InUse, true},
 		{"pod gone", "10.0.1.5", func(s *ipam.Snapshot) { s.Pods = nil }, Leaked, true},
 		{"pod finished", "10.0.1.5", func(s *ipam.Snapshot) { s.Pods[0].Phase = "Failed" }, Leaked, true},
+		{"pod gone, booked just now", "10.0.1.5", func(s *ipam.Snapshot) {
+			s.Pods, s.AsOf = nil, time.Unix(1e9, 0)
+			s.Blocks[1].Attributes[0].Timestamp = s.AsOf.Add(-time.Minute)
+		}, Leaked, false},
+		{"not recorded, started just now", "10.0.1.6", func(s *ipam.Snapshot) {
+			s.AsOf = time.Unix(1e9, 0)
+			s.Pods[0].StatusIPs[0], s.Pods[0].Started = addr("10.0.1.6"), s.AsOf.Add(-time.Second)
+		}, InUse, false},
 		{"pod starting", "10.0.1.5", func(s *ipam.Snapshot) { s.Pods[0].StatusIPs = nil }, Waiting, false},
 		{"pods not read", "10.0.1.5", func(s *ipam.Snapshot) { s.Pods = nil; s.Coverage.Set(ipam.ResPods, ipam.Forbidden, 0, "") }, Unseen, false},
 		{"not recorded", "10.0.1.6", func(s *ipam.Snapshot) { s.Pods[0].StatusIPs[0] = addr("10.0.1.6") }, InUse, true},

@@ -50,7 +50,7 @@ type Event struct {
 
 func (in Input) explainPod(s *Story) {
 	namespace, name := s.Subject.Namespace, s.Subject.Name
-	p := in.Snapshot.Pod(namespace, name)
+	p := in.Pod(namespace, name)
 	out := Pod{
 		Namespace: namespace, Name: name, Exists: p != nil,
 		RequestedIPs: []netip.Addr{}, PoolPins: []string{}, NamespacePins: []string{}, Addresses: []Address{}, Events: []Event{},
@@ -86,7 +86,7 @@ func (in Input) explainPod(s *Story) {
 	s.see(checks.KindNode, out.Node)
 	for _, a := range out.Addresses {
 		for _, h := range pathHops(a.Path) {
-			if h.Outcome.bad() {
+			if h.Outcome.Bad() {
 				s.see(checks.KindNode, h.At)
 			}
 		}

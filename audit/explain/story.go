@@ -100,6 +100,8 @@ type Input struct {
 	*ipam.Snapshot
 	Findings []Finding
 	Gaps     []Gap
+	// Note is what else must be said about how the snapshot came about.
+	Note string
 }
 
 // Explain tells the story of a subject that Resolve returned.
@@ -196,6 +198,9 @@ func (in Input) unseen(s *Story) {
 		if c := in.Coverage.Get(r); c.Status != ipam.Read && c.Status != ipam.Absent && asksFor(s, r) {
 			s.Unknown = append(s.Unknown, notRead(c))
 		}
+	}
+	if in.Note != "" {
+		s.Unknown = append(s.Unknown, in.Note)
 	}
 	if n := len(in.Rejected); n > 0 {
 		s.Unknown = append(s.Unknown, fmt.Sprintf("%s could not be used, the first: %s", plural(n, "object"), in.Rejected[0].Error()))

@@ -151,6 +151,8 @@ type witness struct {
 	// near are names like the one that was asked for; unread what may hide it.
 	near   []string
 	unread []string
+	// note is about what a second look has shown.
+	note string
 }
 
 // witnesses listen to the clusters' snapshots on their way to the checks.
@@ -160,28 +162,71 @@ type witnesses struct {
 	by    map[string]witness
 }
 
+// listen wraps a source; one that can look again still can.
 func (w *witnesses) listen(name string, src audit.Source) audit.Source {
-	return sourceFunc(func(ctx context.Context) (*ipam.Snapshot, error) {
-		s, err := src.Collect(ctx)
-		if err != nil || s == nil {
-			return s, err
-		}
-		one := witness{meant: explain.Resolve(s, w.asked)}
-		if len(one.meant) > 0 {
-			one.snapshot = s
-		} else {
-			one.near = nearest(w.asked, explain.Names(s, w.asked))
-			for _, r := range explain.Needed() {
-				if !s.Coverage.Read(r) {
-					one.unread = append(one.unread, string(r))
-				}
+	heard := &witnessed{Source: src, hear: func(s *ipam.Snapshot, again bool) { w.hear(name, s, again) }}
+	if r, ok := src.(audit.Rechecker); ok {
+		return &witnessedAgain{heard, r}
+	}
+	return heard
+}
+
+// witnessed is a source whose snapshot is heard.
+type witnessed struct {
+	audit.Source
+	hear func(s *ipam.Snapshot, again bool)
+}
+
+// Collect implements audit.Source.
+func (s *witnessed) Collect(ctx context.Context) (*ipam.Snapshot, error) {
+	snap, err := s.Source.Collect(ctx)
+	if err == nil && snap != nil {
+		s.hear(snap, false)
+	}
+	return snap, err
+}
+
+// witnessedAgain is one that can look again.
+type witnessedAgain struct {
+	*witnessed
+	rechecker audit.Rechecker
+}
+
+// Again implements audit.Rechecker.
+func (s *witnessedAgain) Again(ctx context.Context, first *ipam.Snapshot, resources []ipam.Resource) (*ipam.Snapshot, error) {
+	snap, err := s.rechecker.Again(ctx, first, resources)
+	if err == nil && snap != nil && snap != first {
+		s.hear(snap, true)
+	}
+	return snap, err
+}
+
+// hear notes what a snapshot knows. The second look leaves out what has
+// changed since the first: where the subject is still in it, it is the better
+// witness; where it is not, the first one speaks with a caution.
+func (w *witnesses) hear(name string, s *ipam.Snapshot, again bool) {
+	one := witness{meant: explain.Resolve(s, w.asked)}
+	if len(one.meant) > 0 {
+		one.snapshot = s
+	} else {
+		one.near = nearest(w.asked, explain.Names(s, w.asked))
+		for _, r := range explain.Needed() {
+			if !s.Coverage.Read(r) {
+				one.unread = append(one.unread, string(r))
 			}
 		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.by[name] = one
-		return s, nil
-	})
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if before := w.by[name]; again && !slices.Equal(before.meant, one.meant) {
+		before.note = "it changed while the cluster was being read: ask again"
+		w.by[name] = before
+		return
+	}
+	if again {
+		one.note = "objects that changed while the cluster was being read are left out"
+	}
+	w.by[name] = one
 }
 
 // answer tells the stories, cluster by cluster.
@@ -207,7 +252,7 @@ func (w *witnesses) answer(rep *audit.Report) (*explain.Answer, error) {
 			}
 			ambiguous = append(ambiguous, fmt.Sprintf("%s in %s", firstOf(args, 8), c.Name))
 		default:
-			out.Stories = append(out.Stories, explain.Explain(explainInput(one.snapshot, c), one.meant[0]))
+			out.Stories = append(out.Stories, explain.Explain(explainInput(one, c), one.meant[0]))
 		}
 	}
 	if len(ambiguous) > 0 {
@@ -217,8 +262,8 @@ func (w *witnesses) answer(rep *audit.Report) (*explain.Answer, error) {
 }
 
 // explainInput is the snapshot with what the checks said about it.
-func explainInput(s *ipam.Snapshot, c *audit.ClusterReport) explain.Input {
-	in := explain.Input{Snapshot: s}
+func explainInput(one witness, c *audit.ClusterReport) explain.Input {
+	in := explain.Input{Snapshot: one.snapshot, Note: one.note}
 	for i := range c.Findings {
 		f := explain.Finding{Fingerprint: c.Findings[i].Fingerprint, Finding: c.Findings[i].Finding}
 		if sup := c.Findings[i].Suppressed; sup != nil {

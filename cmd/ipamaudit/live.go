@@ -12,12 +12,6 @@ import (
 	"ipamaudit/ipam"
 )
 
-// sourceFunc is an audit.Source made of a function.
-type sourceFunc func(ctx context.Context) (*ipam.Snapshot, error)
-
-// Collect implements audit.Source.
-func (f sourceFunc) Collect(ctx context.Context) (*ipam.Snapshot, error) { return f(ctx) }
-
 // liveSource reads a cluster through its API server. It makes its client only
 // when the cluster's turn comes, so that one broken kubeconfig fails one
 // cluster and not the run.

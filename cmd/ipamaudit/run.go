@@ -108,6 +108,9 @@ func (o *runOptions) complete(a *app, cmd *cobra.Command) error {
 	if o.dryRun && !o.notify {
 		return usage("--dry-run shows what --notify would do: give both")
 	}
+	if o.notify && !o.config.Jira.Enabled && !o.config.Slack.Enabled {
+		o.log.Warn("--notify tells nobody: neither jira.enabled nor slack.enabled is set")
+	}
 	if o.specs, err = o.reportSpecs(); err != nil {
 		return usage("%w", err)
 	}

@@ -1,0 +1,373 @@
+package notify_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"ipamaudit/audit"
+	"ipamaudit/notify"
+	fakejira "ipamaudit/notify/fake/jira"
+)
+
+// book is what an honest witness knows of a universe, and the rules that it
+// holds against it. It looks into the servers' databases, never into the tool.
+type book struct {
+	violations []violation
+	problems   map[string]problemKey // by label
+	of         map[string]problemKey // by issue id
+	seen       map[problemKey]notify.Seen
+	clean      map[problemKey]map[string]bool // the runs in a row that saw nothing
+	changes    map[problemKey]int             // what may be commented
+	humans     map[string]*human
+	read       map[string]int       // of an issue's history
+	peace      map[string]string    // issues that the tool must leave alone, and why
+	missing    map[string]bool      // ids that a state did not know, of those loaded in this event
+	losses     []time.Time          // of the state
+	labelled   map[string]time.Time // since when an issue has its label
+	takeovers  int
+	crashes    int
+	deleted    bool // somebody deleted a message
+}
+
+type violation struct{ rule, text string }
+
+func (v violation) String() string { return v.rule + ": " + v.text }
+
+// human is what people did to an issue.
+type human struct {
+	touched     int
+	description string
+	summary     string
+	labels      []string
+	priority    string
+	assignee    string
+}
+
+func newBook() *book {
+	return &book{
+		problems: map[string]problemKey{}, of: map[string]problemKey{}, seen: map[problemKey]notify.Seen{},
+		clean: map[problemKey]map[string]bool{}, changes: map[problemKey]int{}, humans: map[string]*human{},
+		read: map[string]int{}, peace: map[string]string{}, missing: map[string]bool{}, labelled: map[string]time.Time{},
+	}
+}
+
+func (b *book) violate(rule, format string, args ...any) {
+	b.violations = append(b.violations, violation{rule, fmt.Sprintf(format, args...)})
+}
+
+func (b *book) human(id string) *human {
+	if b.humans[id] == nil {
+		b.humans[id] = &human{}
+	}
+	return b.humans[id]
+}
+
+func (b *book) stateLost() { b.losses = append(b.losses, time.Now()) }
+
+// sees notes what a run that begins knows and sees.
+func (b *book) sees(u *universe, loaded *audit.State, r *audit.Report, next *audit.State) {
+	known := map[string]bool{}
+	for _, ts := range loaded.Tickets {
+		known[ts.ID] = true
+	}
+	for _, i := range u.jira.Issues() {
+		if !known[i.ID] {
+			b.missing[i.ID] = true
+		}
+	}
+	for _, p := range notify.Problems(r, next, u.options().Tickets) {
+		k := problemKey{p.Cluster, p.Check}
+		b.problems[notify.FingerprintLabel(p.Fingerprint)] = k
+		if p.Alias != "" {
+			b.problems[notify.FingerprintLabel(p.Alias)] = k
+		}
+		if b.seen[k] != p.Seen {
+			b.changes[k]++
+		}
+		b.seen[k] = p.Seen
+		switch {
+		case p.Seen.Present || p.Seen.Quiet != "" && p.Seen.Quiet != notify.Unknown:
+			b.clean[k] = nil
+		case p.Seen.Quiet == "":
+			if b.clean[k] == nil {
+				b.clean[k] = map[string]bool{}
+			}
+			b.clean[k][r.Run.ID] = true
+		}
+	}
+}
+
+// gone reports whether a problem is really not there, and could be seen not to be.
+func (u *universe) gone(k problemKey) bool {
+	for n := range u.down {
+		if clusterName(n) == k.cluster {
+			return false
+		}
+	}
+	return len(u.truth[k]) == 0 && !u.blind[k]
+}
+
+// check holds all rules against what there is now. since is when the event began.
+func (b *book) check(u *universe, since time.Time) {
+	all := u.jira.Issues()
+	for _, i := range all {
+		b.issue(u, i, since)
+	}
+	b.single(u, all, since)
+	b.digests(u)
+	clear(b.missing)
+	clear(b.peace)
+	for _, i := range all {
+		b.read[i.ID] = len(i.History)
+		switch {
+		case slices.Contains(i.Labels, "ipam-accepted"):
+			b.peace[i.ID] = "accepted"
+		case !i.Open() && (i.Resolution == "Won't Fix" || i.Resolution == "Duplicate"):
+			b.peace[i.ID] = "closed as " + i.Resolution
+		}
+	}
+}
+
+// touched notes what people did between two runs.
+func (b *book) touched(u *universe) {
+	clear(b.peace)
+	for _, i := range u.jira.Issues() {
+		b.read[i.ID] = len(i.History)
+		switch {
+		case slices.Contains(i.Labels, "ipam-accepted"):
+			b.peace[i.ID] = "accepted"
+		case !i.Open() && (i.Resolution == "Won't Fix" || i.Resolution == "Duplicate"):
+			b.peace[i.ID] = "closed as " + i.Resolution
+		}
+	}
+}
+
+func (b *book) identify(i fakejira.Issue) (problemKey, bool) {
+	if k, ok := b.of[i.ID]; ok {
+		return k, true
+	}
+	labels := i.Labels
+	if r, ok := notify.ParseRef(i.Description); ok {
+		labels = append(slices.Clone(labels), notify.FingerprintLabel(r.Fingerprint))
+	}
+	for _, l := range labels {
+		if k, ok := b.problems[l]; ok {
+			b.of[i.ID] = k
+			return k, true
+		}
+	}
+	return problemKey{}, false
+}
+
+func (b *book) issue(u *universe, i fakejira.Issue, since time.Time) {
+	k, ours := b.identify(i)
+	if !ours {
+		b.violate("identity", "nobody knows what %s is about: %q %q", i.Key, i.Labels, i.Description)
+		return
+	}
+	h := b.human(i.ID)
+	var botComments []string
+	for _, c := range i.Comments {
+		if c.By == fakejira.Bot {
+			botComments = append(botComments, c.Body)
+		}
+	}
+	for _, c := range i.History[min(b.read[i.ID], len(i.History)):] {
+		if c.By != fakejira.Bot {
+			continue
+		}
+		if why := b.peace[i.ID]; why != "" {
+			b.violate("left in peace", "%s is %s and the tool changed %s", i.Key, why, c.What)
+		}
+		switch {
+		case c.What == "status" && !i.Open():
+			if !u.gone(k) || u.hushed[k] && len(u.truth[k]) > 0 {
+				b.violate("closed while it lasts", "%s, %v", i.Key, k)
+			}
+			if n := u.h.rules.closeAfter; n == 0 || len(b.clean[k]) < n {
+				b.violate("closed too early", "%s after %d clean runs", i.Key, len(b.clean[k]))
+			}
+		case c.What == "comment" && strings.Contains(c.To, "Not found any more") && !u.gone(k):
+			b.violate("called gone while it lasts", "%s, %v", i.Key, k)
+		case slices.Contains([]string{"priority", "assignee", "components"}, c.What):
+			b.violate("human edit", "%s: the tool changed %s", i.Key, c.What)
+		}
+	}
+	if n := b.changes[k] + h.touched + len(b.losses) + b.takeovers; len(botComments) > n {
+		b.violate("comment without a change", "%s has %d comments after %d changes:\n%s", i.Key, len(botComments), n, strings.Join(botComments, "\n---\n"))
+	}
+	for n := 1; n < len(botComments); n++ {
+		if botComments[n] == botComments[n-1] && b.takeovers == 0 {
+			b.violate("comment twice", "%s: %s", i.Key, botComments[n])
+		}
+	}
+	switch {
+	case h.summary != "" && i.Summary != h.summary:
+		b.violate("human edit", "%s: the summary is %q, people made it %q", i.Key, i.Summary, h.summary)
+	case h.priority != "" && i.Priority != h.priority:
+		b.violate("human edit", "%s: priority %s", i.Key, i.Priority)
+	case h.assignee != "" && string(i.Fields["assignee"]) != h.assignee:
+		b.violate("human edit", "%s: assignee %s", i.Key, i.Fields["assignee"])
+	case h.description != "" && around(i.Description) != around(h.description):
+		b.violate("human edit", "%s: people's words were %q and are %q", i.Key, around(h.description), around(i.Description))
+	}
+	for _, l := range h.labels {
+		if !slices.Contains(i.Labels, l) {
+			b.violate("human edit", "%s: label %s is gone", i.Key, l)
+		}
+	}
+}
+
+// around is what a description has outside of the tool's part; all of it where
+// the marks are not whole.
+func around(description string) string {
+	begin := strings.Index(description, "ipamaudit:begin (")
+	if begin < 0 {
+		return description
+	}
+	end := strings.Index(description[begin:], "ipamaudit:end fp=")
+	if end < 0 {
+		return description
+	}
+	rest := description[begin+end:]
+	if at := strings.IndexByte(rest, '\n'); at >= 0 {
+		return description[:begin] + "…" + rest[at:]
+	}
+	return description[:begin] + "…"
+}
+
+// single: the tool never opens a ticket while it could know of another open one.
+func (b *book) single(u *universe, all []fakejira.Issue, since time.Time) {
+	type opened struct {
+		fakejira.Issue
+		at time.Time
+	}
+	open := map[problemKey][]opened{}
+	for _, i := range all {
+		if !i.Open() || i.History[0].By != fakejira.Bot {
+			continue
+		}
+		at, by := i.Created, fakejira.Bot
+		for _, c := range i.History {
+			if c.What == "status" || c.What == "moved" {
+				at, by = c.At, c.By
+			}
+		}
+		if by == fakejira.Bot {
+			k, _ := b.identify(i)
+			open[k] = append(open[k], opened{i, at})
+		}
+	}
+	for k, is := range open {
+		slices.SortFunc(is, func(a, b opened) int { return a.at.Compare(b.at) })
+		last := is[len(is)-1]
+		if len(is) < 2 || last.at.Before(since) {
+			continue
+		}
+		for _, x := range is[:len(is)-1] {
+			if why := b.unknowable(u, x.Issue, last.Issue, last.at); why == "" {
+				b.violate("two tickets", "%v: %s opened at %s although %s is open since %s", k, last.Key, last.at.Format(time.DateTime), x.Key, x.at.Format(time.DateTime))
+			}
+		}
+	}
+}
+
+// unknowable says why nobody could know of ticket x when another was opened:
+// search did not show it, and either the state was lost, or the answer of its
+// creation was and search lagged for longer than it is waited for.
+func (b *book) unknowable(u *universe, x, other fakejira.Issue, at time.Time) string {
+	since := x.Created
+	for _, c := range x.History {
+		if c.What == "labels" {
+			since = c.At
+		}
+	}
+	shows := !since.Add(u.h.rules.lag).After(at) && slices.ContainsFunc(x.Labels, func(l string) bool {
+		return strings.HasPrefix(l, "ipam-fp-") && slices.Contains(other.Labels, l)
+	})
+	switch {
+	case shows || !b.missing[x.ID]:
+		return ""
+	case slices.ContainsFunc(b.losses, func(t time.Time) bool { return !t.Before(x.Created) }):
+		return "the state was lost"
+	case at.Sub(x.Created) >= lagBudget || b.takeovers > 0 && at.Sub(x.Created) >= lagBudget-5*time.Minute:
+		return "search lags for longer than anybody waits"
+	}
+	return ""
+}
+
+// lagBudget is the default of TicketPolicy.IntentLag less the time that a
+// request may have been repeated for.
+const lagBudget = 10 * time.Minute
+
+// digests: one per run, whatever happened.
+func (b *book) digests(u *universe) {
+	n := map[string]int{}
+	for _, m := range u.slack.Messages(channel) {
+		if m.BotID == "" || m.ThreadTS != "" {
+			continue
+		}
+		var meta struct {
+			Payload struct {
+				RunID string `json:"run_id"`
+				Part  string `json:"part"`
+			} `json:"event_payload"`
+		}
+		if err := json.Unmarshal(m.Metadata, &meta); err != nil {
+			b.violate("digest", "a message without metadata: %v", err)
+			continue
+		}
+		if meta.Payload.Part != "digest" {
+			if !b.deleted {
+				b.violate("digest", "%s of run %s stands outside of its thread", meta.Payload.Part, meta.Payload.RunID)
+			}
+			continue
+		}
+		// Without the state and without the right to read the channel nobody can know.
+		blind := u.h.rules.noHistory && len(b.losses) > 0
+		if n[meta.Payload.RunID]++; n[meta.Payload.RunID] == 2 && !blind {
+			b.violate("two digests", "run %s", meta.Payload.RunID)
+		}
+	}
+}
+
+// settled holds what must be true after some nights in which nothing went wrong:
+// everything is told, once, and then there is silence.
+func (b *book) settled(u *universe) {
+	issues := map[problemKey][]fakejira.Issue{}
+	for _, i := range u.jira.Issues() {
+		k, _ := b.identify(i)
+		issues[k] = append(issues[k], i)
+	}
+	for k, seen := range b.seen {
+		var open []fakejira.Issue
+		excused := false
+		for _, i := range issues[k] {
+			r, _ := notify.ParseRef(i.Description)
+			switch {
+			case slices.Contains(i.Labels, "ipam-accepted"), !i.Open() && (i.Resolution == "Won't Fix" || i.Resolution == "Duplicate"),
+				!i.Open() && u.h.rules.maxReopens > 0 && r.Reopened >= u.h.rules.maxReopens, !i.Open() && r.Fingerprint == "":
+				excused = true
+			case i.Open():
+				open = append(open, i)
+			}
+		}
+		if seen.Present && len(open) == 0 && !excused {
+			b.violate("never told", "%v has no open ticket", k)
+		}
+		if len(open) != 1 || excused {
+			continue
+		}
+		r, ours := notify.ParseRef(open[0].Description)
+		switch {
+		case !ours || len(open[0].Description) > 25_000 || open[0].History[0].By != fakejira.Bot: // a clone is people's
+		case seen.Present && (r.State != notify.RefOpen || r.Hash != seen.Hash || r.Severity != seen.Severity):
+			b.violate("old content", "%s says %+v, there is %+v", open[0].Key, r, seen)
+		case !seen.Present && seen.Quiet == "" && u.h.rules.resolveAfter > 0 && r.State == notify.RefOpen:
+			b.violate("never called gone", "%s says %+v of %v", open[0].Key, r, k)
+		}
+	}
+}
