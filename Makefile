@@ -18,6 +18,7 @@ CA_BUNDLE ?= /etc/ssl/certs/ca-certificates.crt
 FUZZTIME  ?= 10s
 SEED      ?= 1
 E2E_TIMEOUT ?= 40m
+PART ?= 1
 SOAK_STEPS  ?= 1000000
 
 .PHONY: help
@@ -72,8 +73,16 @@ vet: ## Run go vet
 	cd test && go vet ./...
 
 .PHONY: bench
-bench: ## Run the benchmarks
+bench: scale ## Everything that docs/performance.md tells: a large cluster on a real API server, then the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: scale
+scale: ## Audit 1/PART of 5,000 nodes, 20,000 blocks and 100,000 pods on a real API server (PART=1)
+	cd test && go run ./cmd/scale -part $(PART)
+
+.PHONY: soak
+soak: ## Audit a churning cluster 50 times: no false leak, orphan or duplicate
+	cd test && IPAMAUDIT_CHURN_RUNS=50 go test -count=1 -timeout 60m -v -run TestChurn ./e2e
 
 .PHONY: fuzz-short
 fuzz-short: ## Run every fuzz test for FUZZTIME (10s)

@@ -30,19 +30,26 @@ type Kernel struct {
 // 5,000 nodes that each know 20,000 blocks must not fill etcd.
 const Budget = 16 << 10
 
+// Whole is the number of routes from which nobody tries whether the table fits
+// into the budget: packing costs more than all the rest.
+const Whole = 8192
+
 // Table reduces what the kernel has to what concerns the pools, and packs it.
 func (k Kernel) Table(node string, pools []netip.Prefix) (packed []byte, t ipam.RouteTable, err error) {
 	t = ipam.RouteTable{Node: node, Kind: ipam.KernelTable}
 	routes4, blind4 := collect.Follow(k.Rules4, k.Tables, true, pools)
 	routes6, blind6 := collect.Follow(k.Rules6, k.Tables, false, pools)
 	t.Routes, t.Blind4, t.Blind6 = append(routes4, routes6...), blind4, blind6
-	slices.SortStableFunc(t.Routes, compareRoutes)
-	packed, err = collect.PackTable(t)
-	if err != nil || len(packed) <= Budget {
-		return packed, t, err
+	if len(t.Routes) < Whole {
+		slices.SortStableFunc(t.Routes, compareRoutes)
+		packed, err = collect.PackTable(t)
+		if err != nil || len(packed) <= Budget {
+			return packed, t, err
+		}
 	}
 	t.Partial = true
 	t.Routes = essential(t.Routes)
+	slices.SortStableFunc(t.Routes, compareRoutes)
 	packed, err = collect.PackTable(t)
 	return packed, t, err
 }

@@ -167,3 +167,17 @@ func TestPublisherSpeaksForItsOwnNode(t *testing.T) {
 		t.Errorf("%+v %v", cm, err)
 	}
 }
+
+// BenchmarkLook is what one look at the kernel costs an agent beside reading it.
+func BenchmarkLook(b *testing.B) {
+	for name, k := range map[string]Kernel{"110 pods, 200 blocks": node(200, 110), "110 pods, 20000 blocks": node(20000, 110)} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := k.Table("n", pools); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

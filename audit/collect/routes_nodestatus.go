@@ -155,39 +155,54 @@ type statusAPI struct {
 
 // list reads the objects in whichever of Calico's groups serves them.
 func (s *NodeStatus) list(ctx context.Context, selector string) (*statusAPI, []nodeStatus, error) {
-	var failed error
+	var refused error
 	for _, api := range []string{ipam.APIv1, ipam.APIv3} {
-		gv, _ := schema.ParseGroupVersion(api)
+		gv, err := schema.ParseGroupVersion(api)
+		if err != nil {
+			return nil, nil, err
+		}
 		res := s.client.Resource(gv.WithResource("caliconodestatuses"))
-		var out []nodeStatus
-		options := metav1.ListOptions{Limit: DefaultPageSize, LabelSelector: selector}
-		for {
-			page, err := res.List(ctx, options)
-			if apierrors.IsNotFound(err) {
-				break
-			}
-			if err != nil {
-				// The other group is only for clusters that lack this one.
-				return nil, nil, fmt.Errorf("list caliconodestatuses: %w", shortError(err))
-			}
-			for i := range page.Items {
-				raw, err := page.Items[i].MarshalJSON()
-				var w nodeStatus
-				if err == nil {
-					err = decodeJSON(raw, &w)
-				}
-				if err != nil {
-					failed = fmt.Errorf("CalicoNodeStatus %s: %w", page.Items[i].GetName(), err)
-					continue
-				}
-				out = append(out, w)
-			}
-			if options.Continue = page.GetContinue(); options.Continue == "" {
-				return &statusAPI{res, api}, out, failed
-			}
+		objects, err := listStatuses(ctx, res, selector)
+		switch {
+		case err == nil:
+			return &statusAPI{res, api}, objects, nil
+		case apierrors.IsNotFound(err):
+		case apierrors.IsForbidden(err):
+			// So is a group that is not served to those who may not read it.
+			refused = cmp.Or(refused, err)
+		default:
+			return nil, nil, fmt.Errorf("list caliconodestatuses: %w", shortError(err))
 		}
 	}
+	if refused != nil {
+		return nil, nil, fmt.Errorf("list caliconodestatuses: %w", shortError(refused))
+	}
 	return nil, nil, errors.New("this cluster serves no caliconodestatuses (Calico before v3.21?)")
+}
+
+func listStatuses(ctx context.Context, res dynamic.ResourceInterface, selector string) ([]nodeStatus, error) {
+	var out []nodeStatus
+	options := metav1.ListOptions{Limit: DefaultPageSize, LabelSelector: selector}
+	for {
+		page, err := res.List(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			raw, err := page.Items[i].MarshalJSON()
+			var w nodeStatus
+			if err == nil {
+				err = decodeJSON(raw, &w)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("CalicoNodeStatus %s: %w", page.Items[i].GetName(), err)
+			}
+			out = append(out, w)
+		}
+		if options.Continue = page.GetContinue(); options.Continue == "" {
+			return out, nil
+		}
+	}
 }
 
 // read sorts objects into tables and reasons why there is none; the better of

@@ -137,7 +137,7 @@ func (d *diagnosis) forbidden(cluster string, r ipam.Resource, gr ipam.GroupReso
 	if gr.Group != "" {
 		full += "." + gr.Group
 	}
-	fix := fmt.Sprintf("kubectl auth can-i list %s; the rule is in deploy/kustomize/clusterrole.yaml", full)
+	fix := fmt.Sprintf("kubectl apply -f deploy/kustomize/clusterrole.yaml, or add to the account's own ClusterRole: {apiGroups: [%q], resources: [%s], verbs: [get, list]}", gr.Group, gr.Resource)
 	if len(needed) == 0 {
 		fmt.Fprintf(d.a.out, "  less     may not list %s: %s see less\n           %s\n", full, strings.Join(used, ", "), fix)
 		return

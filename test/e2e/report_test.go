@@ -19,12 +19,18 @@ type (
 	cluster struct {
 		Name, ID, Status, Error string
 		AsOf                    time.Time
-		Coverage                struct{ Resources []resource }
-		Calico                  struct{ Version, API, IPAM string }
-		Pools                   []map[string]any
-		Nodes, Pods             int
-		Checks                  []check
-		Findings                []finding
+		Coverage                struct {
+			Resources []resource
+			Routes    struct {
+				Nodes  int
+				Source string
+			}
+		}
+		Calico      struct{ Version, API, IPAM string }
+		Pools       []map[string]any
+		Nodes, Pods int
+		Checks      []check
+		Findings    []finding
 	}
 	resource struct {
 		Resource, Status, Detail string

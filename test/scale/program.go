@@ -1,0 +1,42 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Ran is what running the program took.
+type Ran struct {
+	Wall, CPU time.Duration
+	PeakMiB   int64
+	Code      int
+	Stderr    string
+}
+
+// Run runs the program and measures that process alone.
+func Run(ctx context.Context, program string, args ...string) (Ran, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	began := time.Now()
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return Ran{}, err
+	}
+	out := Ran{Wall: time.Since(began), Code: cmd.ProcessState.ExitCode(), Stderr: stderr.String()}
+	out.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return out, errors.New("this system does not say how much memory a process had")
+	}
+	out.PeakMiB = usage.Maxrss >> 10 // KiB on Linux
+	if out.Code != 0 {
+		return out, fmt.Errorf("%s %s: exit code %d: %s", program, strings.Join(args, " "), out.Code, out.Stderr)
+	}
+	return out, nil
+}
