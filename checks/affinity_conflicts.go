@@ -325,6 +325,8 @@ func (cl *claims) ownerless(in *Input, scarce map[*ipam.Pool]bool) (conflict, bo
 	case held > 0:
 		out.severity = Medium
 		out.detail += ". Calico deletes it when its last address is released; until then nobody announces it as a whole"
+	case waiting > 0:
+		out.detail += fmt.Sprintf(", %d cooling down: Calico deletes it with the last of them", waiting)
 	case scarce[b.Pool()]:
 		out.severity = Medium
 		out.detail += ". Blocks are scarce, and this one is out of everybody's reach"

@@ -102,9 +102,7 @@ func (t *tickets) observe(ctx context.Context) (Remote, error) {
 func (t *tickets) projects() []string {
 	var out []string
 	for _, p := range t.problems {
-		if p.Project != "" {
-			out = append(out, p.Project)
-		}
+		out = append(out, p.Projects...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

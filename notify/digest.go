@@ -15,8 +15,10 @@ import (
 
 // DigestPolicy is what digests are made of and when they are sent.
 type DigestPolicy struct {
-	// Channel returns where a cluster is reported; "" reports it nowhere.
-	Channel func(c *audit.ClusterReport) string
+	// Channel returns where a cluster's findings of a check and severity are told;
+	// "" tells them nowhere. Every channel that could be told something of a cluster
+	// hears when it could not be audited.
+	Channel func(c *audit.ClusterReport, check string, s checks.Severity) string
 	// Title defaults to "Calico IPAM audit".
 	Title string
 	// MinSeverity defaults to medium.
@@ -35,7 +37,7 @@ type DigestPolicy struct {
 // WithDefaults fills in what is not set.
 func (p DigestPolicy) WithDefaults() DigestPolicy {
 	if p.Channel == nil {
-		p.Channel = func(*audit.ClusterReport) string { return "" }
+		p.Channel = func(*audit.ClusterReport, string, checks.Severity) string { return "" }
 	}
 	p.Title = cmp.Or(p.Title, "Calico IPAM audit")
 	p.MinSeverity = cmp.Or(p.MinSeverity, checks.Medium)
@@ -78,11 +80,11 @@ type Digest struct {
 	// Partial clusters were audited with gaps.
 	Partial []*audit.ClusterReport
 	// The groups, worst first. Unknown: known from before, and this run could not look.
-	New, Changed, Resolved, Unknown, Ongoing []Group
-	Healthy                                  []string
-	Notices                                  []string
-	policy                                   DigestPolicy
-	links                                    Links
+	New, Worse, Better, Resolved, Unknown, Ongoing []Group
+	Healthy                                        []string
+	Notices                                        []string
+	policy                                         DigestPolicy
+	links                                          Links
 }
 
 // Digests makes one digest per channel, ordered by channel. The notices go into
@@ -92,26 +94,44 @@ func Digests(r *audit.Report, links Links, notices []string, p DigestPolicy) []D
 	byChannel := map[string]*Digest{}
 	for i := range r.Clusters {
 		c := &r.Clusters[i]
-		ch := p.Channel(c)
-		if ch == "" {
-			continue
+		for _, ch := range p.channels(c) {
+			d := byChannel[ch]
+			if d == nil {
+				d = &Digest{Channel: ch, RunID: r.Run.ID, Notices: slices.Concat(notices, r.Notices), policy: p, links: links}
+				byChannel[ch] = d
+			}
+			d.cluster(c)
 		}
-		d := byChannel[ch]
-		if d == nil {
-			d = &Digest{Channel: ch, RunID: r.Run.ID, Notices: slices.Concat(notices, r.Notices), policy: p, links: links}
-			byChannel[ch] = d
-		}
-		d.cluster(c)
 	}
 	var out []Digest
 	for _, d := range byChannel {
-		for _, gs := range []*[]Group{&d.New, &d.Changed, &d.Resolved, &d.Unknown, &d.Ongoing} {
+		for _, gs := range []*[]Group{&d.New, &d.Worse, &d.Better, &d.Resolved, &d.Unknown, &d.Ongoing} {
 			sortGroups(*gs)
 		}
 		out = append(out, *d)
 	}
 	slices.SortFunc(out, func(a, b Digest) int { return cmp.Compare(a.Channel, b.Channel) })
 	return out
+}
+
+// channels are all that may be told something of a cluster.
+func (p DigestPolicy) channels(c *audit.ClusterReport) []string {
+	var out []string
+	for _, id := range append(checkIDs(c), clusterAccess) {
+		for _, s := range checks.Severities() {
+			if ch := p.Channel(c, id, s); ch != "" && s.AtLeast(p.MinSeverity) && !slices.Contains(out, ch) {
+				out = append(out, ch)
+			}
+		}
+	}
+	return out
+}
+
+// hears reports whether the digest's channel is told of a finding: by what it is,
+// and by what it was, so that nobody is left with what has gone elsewhere.
+func (d *Digest) hears(c *audit.ClusterReport, f audit.Finding) bool {
+	return d.policy.Channel(c, f.Check, f.Severity) == d.Channel ||
+		f.State == audit.StateChanged && f.Previous != nil && d.policy.Channel(c, f.Check, f.Previous.Severity) == d.Channel
 }
 
 func (d *Digest) cluster(c *audit.ClusterReport) {
@@ -132,11 +152,18 @@ func (d *Digest) cluster(c *audit.ClusterReport) {
 			continue // named first of all
 		}
 		healthy = healthy && f.State == audit.StateResolved
+		if !d.hears(c, f) {
+			continue
+		}
 		switch f.State {
 		case audit.StateNew:
 			d.New = d.into(d.New, c, f)
 		case audit.StateChanged:
-			d.Changed = d.into(d.Changed, c, f)
+			if better(f) {
+				d.Better = d.into(d.Better, c, f)
+			} else {
+				d.Worse = d.into(d.Worse, c, f)
+			}
 		case audit.StateResolved:
 			d.Resolved = d.into(d.Resolved, c, f)
 		case audit.StateUnknown:
@@ -158,6 +185,19 @@ func (d *Digest) cluster(c *audit.ClusterReport) {
 // wasWorse lets a finding through that has fallen below the minimum: it is news.
 func wasWorse(f audit.Finding, least checks.Severity) bool {
 	return f.State == audit.StateChanged && f.Previous != nil && f.Previous.Severity.AtLeast(least)
+}
+
+// better reports whether a changed finding is less bad than before.
+func better(f audit.Finding) bool {
+	p := f.Previous
+	switch {
+	case p == nil:
+		return false
+	case p.Severity != f.Severity:
+		return f.Severity.Rank() < p.Severity.Rank()
+	default:
+		return len(f.Affected) < p.Affected
+	}
 }
 
 func (d *Digest) into(gs []Group, c *audit.ClusterReport, f audit.Finding) []Group {
@@ -203,7 +243,7 @@ func (d Digest) Decide(last, now time.Time) DigestReason {
 	switch {
 	case len(d.Failed)+len(d.Partial) > 0:
 		return Failures
-	case len(d.New)+len(d.Changed)+len(d.Resolved)+len(d.Unknown) > 0:
+	case len(d.New)+len(d.Worse)+len(d.Better)+len(d.Resolved)+len(d.Unknown) > 0:
 		return News
 	case d.policy.Heartbeat(last, now):
 		return Heartbeat
@@ -238,14 +278,16 @@ func (d Digest) Parent() Message {
 	c.list(":rotating_light: *Not audited*", d.failedLines(d.Failed), 20, keep)
 	c.list(":warning: *Audited with gaps*", d.failedLines(d.Partial), 10, keep)
 	c.list(":new: *New*", groupLines(d.New), 15, keep)
-	if cmds, title := firstSafe(d.New, d.Changed); cmds != nil {
+	c.list(":chart_with_upwards_trend: *Worse*", groupLines(d.Worse), 10, keep)
+	if cmds, title := firstSafe(d.New, d.Worse, d.Better); cmds != nil {
 		c.code(title, cmds, keep)
 	}
-	c.list(":arrows_counterclockwise: *Changed*", groupLines(d.Changed), 10, keep)
+	c.list(":chart_with_downwards_trend: *Better*", groupLines(d.Better), 10, keep)
 	c.list(":white_check_mark: *Resolved*", groupLines(d.Resolved), 10, keep)
 	c.list(":grey_question: *Known, and not looked at by this run*", groupLines(d.Unknown), 10, keep)
 	c.list(fmt.Sprintf("*Ongoing* (%s)", severityCounts(d.Ongoing)), groupLines(d.Ongoing), 10, keep)
-	c.list("*Notes*", bullets(d.Notices), 5, keep/2)
+	c.list(":bar_chart: *Fullest pools*", trendLines(trends(d.Clusters, 0.5), len(d.Clusters) > 1), 6, keep)
+	c.list("*Notes*", bullets(d.Notices), 10, keep/2)
 	if line := d.unseenLine(); line != "" {
 		c.add(SectionBlock, line, 100)
 	}
@@ -271,8 +313,8 @@ func (d Digest) reply(cl *audit.ClusterReport) (Message, bool) {
 	of := func(gs []Group) []Group {
 		return slices.DeleteFunc(slices.Clone(gs), func(g Group) bool { return g.Cluster != cl.Name })
 	}
-	isNew, changed, gone, unknown := of(d.New), of(d.Changed), of(d.Resolved), of(d.Unknown)
-	if len(isNew)+len(changed)+len(gone)+len(unknown) == 0 && cl.Status == audit.Complete {
+	isNew, worse, lessBad, gone, unknown := of(d.New), of(d.Worse), of(d.Better), of(d.Resolved), of(d.Unknown)
+	if len(isNew)+len(worse)+len(lessBad)+len(gone)+len(unknown) == 0 && cl.Status == audit.Complete {
 		return Message{}, false
 	}
 	const keep = 200
@@ -284,11 +326,12 @@ func (d Digest) reply(cl *audit.ClusterReport) (Message, bool) {
 		c.code("*Not audited:*", []string{clip(clean(cl.Error), 800)}, keep)
 	}
 	c.list("*Not looked at*", unknownChecks(cl), 15, keep)
-	left := 0
-	for _, gs := range [][]Group{isNew, changed} {
+	c.list("*Pools*", trendLines(trends([]*audit.ClusterReport{cl}, 2), false), 5, keep)
+	left, said := 0, map[string]bool{}
+	for _, gs := range [][]Group{isNew, worse, lessBad} {
 		for _, g := range gs {
 			for _, f := range g.Findings {
-				if !details(c, f, g.Link, keep) {
+				if !details(c, f, g.Link, said, keep) {
 					left++
 				}
 			}
@@ -302,8 +345,9 @@ func (d Digest) reply(cl *audit.ClusterReport) (Message, bool) {
 	return c.m, true
 }
 
-// details adds one finding: what, why, what is touched, the first safe command.
-func details(c *composer, f audit.Finding, link Link, keep int) bool {
+// details adds one finding: what, why, what is touched, and the first safe
+// command unless said has it already.
+func details(c *composer, f audit.Finding, link Link, said map[string]bool, keep int) bool {
 	text := fmt.Sprintf("*%s* %s%s %s: %s", f.Severity, linkText(link), f.Check, mrkdwn(f.Subject.String()), mrkdwn(f.Title))
 	if f.State == audit.StateChanged && f.Previous != nil {
 		text += fmt.Sprintf(" (was %s, %s)", f.Previous.Severity, count(f.Previous.Affected, "object", "objects"))
@@ -333,7 +377,8 @@ func details(c *composer, f audit.Finding, link Link, keep int) bool {
 	if !c.add(SectionBlock, text, keep) {
 		return false
 	}
-	if s, ok := safeStep(f); ok {
+	if s, ok := safeStep(f); ok && !said[s.Title] {
+		said[s.Title] = true
 		c.code(mrkdwn(s.Title)+":", s.Commands, keep)
 	}
 	return true
@@ -349,7 +394,8 @@ func (d Digest) headline() string {
 	add(len(d.Failed), "not audited")
 	add(len(d.Partial), "with gaps")
 	add(findings(d.New), "new")
-	add(findings(d.Changed), "changed")
+	add(findings(d.Worse), "worse")
+	add(findings(d.Better), "better")
 	add(findings(d.Resolved), "resolved")
 	add(findings(d.Ongoing), "ongoing")
 	add(len(d.Unseen), "without findings, not all seen")
@@ -371,7 +417,7 @@ func (d Digest) worstNews() checks.Severity {
 	for _, g := range d.New {
 		worst = checks.Worst(worst, g.Severity)
 	}
-	for _, g := range d.Changed {
+	for _, g := range d.Worse {
 		for _, f := range g.Findings {
 			if f.Previous == nil || f.Severity.Rank() > f.Previous.Severity.Rank() {
 				worst = checks.Worst(worst, f.Severity)
@@ -452,8 +498,10 @@ func groupLines(gs []Group) []string {
 	for _, g := range gs {
 		f := g.Findings[0]
 		l := fmt.Sprintf("• *%s* %s%s %s: %s", g.Severity, linkText(g.Link), slackName(clip(g.Cluster, 300)), g.Check, mrkdwn(f.Title))
-		if f.State == audit.StateChanged && f.Previous != nil && f.Previous.Severity != f.Severity {
-			l += fmt.Sprintf(" (was %s)", f.Previous.Severity)
+		if p := f.Previous; f.State == audit.StateChanged && p != nil && p.Severity != f.Severity {
+			l += fmt.Sprintf(" (was %s)", p.Severity)
+		} else if f.State == audit.StateChanged && p != nil && p.Affected != len(f.Affected) {
+			l += fmt.Sprintf(" (%s, was %d)", count(len(f.Affected), "object", "objects"), p.Affected)
 		}
 		if more := len(g.Findings) - 1; more > 0 {
 			l += fmt.Sprintf(", and %d more", more)

@@ -322,11 +322,11 @@ func (u *universe) options() notify.Options {
 	r := u.h.rules
 	return notify.Options{
 		Tickets: notify.TicketPolicy{
-			Project: func(*audit.ClusterReport, string) string { return "OPS" },
+			Project: func(*audit.ClusterReport, string, checks.Severity) string { return "OPS" },
 			Reopen:  r.reopen, MaxReopens: r.maxReopens, ResolveAfter: r.resolveAfter, CloseAfter: r.closeAfter, MaxNew: r.maxNew,
 		},
 		Digest: notify.DigestPolicy{
-			Channel:   func(*audit.ClusterReport) string { return channel },
+			Channel:   func(*audit.ClusterReport, string, checks.Severity) string { return channel },
 			Heartbeat: func(time.Time, time.Time) bool { return false },
 		},
 	}

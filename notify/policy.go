@@ -21,8 +21,8 @@ const (
 
 // TicketPolicy is how tickets are kept. The zero value is usable but for Project.
 type TicketPolicy struct {
-	// Project returns the project of a cluster's new tickets; "" files none there.
-	Project func(c *audit.ClusterReport, check string) string
+	// Project returns the project of a new ticket; "" files none.
+	Project func(c *audit.ClusterReport, check string, s checks.Severity) string
 	// IssueType defaults to Task. It and what follows is set at creation only and
 	// never touched again.
 	IssueType  string
@@ -74,7 +74,7 @@ type TicketPolicy struct {
 // WithDefaults fills in what is not set.
 func (p TicketPolicy) WithDefaults() TicketPolicy {
 	if p.Project == nil {
-		p.Project = func(*audit.ClusterReport, string) string { return "" }
+		p.Project = func(*audit.ClusterReport, string, checks.Severity) string { return "" }
 	}
 	if p.After == nil {
 		p.After = func(string) int { return 1 }

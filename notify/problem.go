@@ -21,10 +21,13 @@ type Problem struct {
 	// Alias is the fingerprint that the ticket had or would have while only the
 	// cluster's name is known: it is down, and the state that knew its id is lost.
 	Alias   string
-	Cluster     string
-	Check       string
-	Project     string // where a new ticket goes; empty files none
-	Seen        Seen
+	Cluster string
+	Check   string
+	// Project is where a new ticket goes if the problem is present; empty files
+	// none. Projects are all that its ticket may be in, by its severity.
+	Project  string
+	Projects []string
+	Seen     Seen
 	// Findings belong into the ticket, worst first.
 	Findings []audit.Finding
 	// CleanRuns counts the complete runs in a row that found nothing, this one
@@ -75,10 +78,15 @@ func checkIDs(c *audit.ClusterReport) []string {
 func problem(c *audit.ClusterReport, check string, st *audit.State, p TicketPolicy) Problem {
 	out := Problem{
 		Fingerprint: checks.TicketFingerprint(check, c.ID),
-		Cluster:     c.Name, Check: check, Project: p.Project(c, check), cluster: c,
+		Cluster:     c.Name, Check: check, cluster: c,
 	}
 	if check == clusterAccess && c.ID != c.Name {
 		out.Alias = checks.TicketFingerprint(check, c.Name)
+	}
+	for _, s := range checks.Severities() {
+		if project := p.Project(c, check, s); project != "" && s.AtLeast(p.MinSeverity) && !slices.Contains(out.Projects, project) {
+			out.Projects = append(out.Projects, project)
+		}
 	}
 	var unknown, suppressed, tooFresh, tooMild bool
 	for _, f := range c.Findings {
@@ -99,6 +107,7 @@ func problem(c *audit.ClusterReport, check string, st *audit.State, p TicketPoli
 	switch {
 	case len(out.Findings) > 0:
 		sortFindings(out.Findings)
+		out.Project = p.Project(c, check, out.Findings[0].Severity)
 		out.Seen = Seen{Present: true, Severity: out.Findings[0].Severity, Hash: contentHash(out.Findings)}
 	case tooFresh:
 		out.Seen.Quiet = SecondLook

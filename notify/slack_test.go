@@ -136,7 +136,7 @@ func TestDeletedDigest(t *testing.T) {
 
 func TestChannelByName(t *testing.T) {
 	w := newWorld(t, fakejira.Config{}, fakeslack.Config{})
-	w.o.Digest.Channel = func(*audit.ClusterReport) string { return "#calico-ipam" }
+	w.o.Digest.Channel = func(*audit.ClusterReport, string, checks.Severity) string { return "#calico-ipam" }
 	w.run(sick("prod-1", checks.High, "node-a"))
 	w.run(sick("prod-1", checks.Critical, "node-a"))
 	if m := w.digests(1)[0]; m.Edits != 1 {
@@ -166,10 +166,10 @@ func TestSlackSaysNo(t *testing.T) {
 func TestRouting(t *testing.T) {
 	w := newWorld(t, fakejira.Config{Projects: []fakejira.Project{{Key: "OPS"}, {Key: "NET"}}},
 		fakeslack.Config{Channels: []fakeslack.Channel{{ID: channel, Name: "a"}, {ID: "C0OTHER", Name: "b"}}})
-	w.o.Tickets.Project = func(c *audit.ClusterReport, _ string) string {
+	w.o.Tickets.Project = func(c *audit.ClusterReport, _ string, _ checks.Severity) string {
 		return map[string]string{"prod-1": "OPS", "prod-2": "NET"}[c.Name]
 	}
-	w.o.Digest.Channel = func(c *audit.ClusterReport) string {
+	w.o.Digest.Channel = func(c *audit.ClusterReport, _ string, _ checks.Severity) string {
 		return map[string]string{"prod-1": channel, "prod-2": "C0OTHER"}[c.Name]
 	}
 	w.run(sick("prod-1", checks.High, "a"), sick("prod-2", checks.High, "b"), sick("nowhere", checks.High, "c"))

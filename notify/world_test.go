@@ -82,8 +82,8 @@ func newWorldThatWaits(t *testing.T, jc fakejira.Config, sc fakeslack.Config, ti
 		t.Fatal(err)
 	}
 	w.o = notify.Options{
-		Tickets:  notify.TicketPolicy{Project: func(*audit.ClusterReport, string) string { return "OPS" }},
-		Digest:   notify.DigestPolicy{Channel: func(*audit.ClusterReport) string { return channel }, Mentions: map[checks.Severity]string{checks.Critical: "<!here>"}},
+		Tickets:  notify.TicketPolicy{Project: func(*audit.ClusterReport, string, checks.Severity) string { return "OPS" }},
+		Digest:   notify.DigestPolicy{Channel: func(*audit.ClusterReport, string, checks.Severity) string { return channel }, Mentions: map[checks.Severity]string{checks.Critical: "<!here>"}},
 		Patience: 50 * time.Millisecond, Now: w.now,
 	}
 	return w

@@ -20,6 +20,7 @@ type Config struct {
 	State        State        `yaml:"state" doc:"What the last run knew: without it every finding is new. Only runs with --notify or --save-state write it."`
 	Jira         Jira         `yaml:"jira" doc:"Tickets: one per cluster and check."`
 	Slack        Slack        `yaml:"slack" doc:"Digests: one per channel and run."`
+	Routing      []Route      `yaml:"routing" doc:"Who hears of what, where that is not the cluster's own channel and project. Of the routes the first decides that matches and names a channel, and likewise a project."`
 	Report       Report       `yaml:"report" doc:"Reports; any -o replaces this list."`
 	Log          Log          `yaml:"log" doc:"Messages on stderr."`
 
@@ -105,5 +106,6 @@ func (c *Config) validate(ids []string, now time.Time, f *findings) {
 	c.State.validate(f)
 	c.Jira.validate(c.Clusters, f)
 	c.Slack.validate(c.Clusters, f)
+	c.validateRouting(ids, f)
 	c.Report.validate(f)
 }

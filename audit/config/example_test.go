@@ -34,7 +34,7 @@ func TestExample(t *testing.T) {
 		}
 	}
 	// What remains after the samples are gone is the defaults.
-	example.Clusters, example.Checks, example.Suppressions = nil, nil, nil
+	example.Clusters, example.Checks, example.Suppressions, example.Routing = nil, nil, nil, nil
 	example.Jira.Fields, example.Report.Outputs = nil, nil
 	if got, want := string(example.View()), string(defaults.View()); got != want {
 		t.Errorf("the example does not show the defaults:\n%s\n%s", got, want)

@@ -36,6 +36,9 @@ func glob(pattern, text string) bool {
 	return ok && err == nil
 }
 
+// hasPattern tells a pattern from a plain text.
+func hasPattern(s string) bool { return strings.ContainsAny(s, `*?[\`) }
+
 // Suppressions are tried in the order of the file.
 type Suppressions []Suppression
 
@@ -96,7 +99,7 @@ func (s Suppressions) validate(ids []string, now time.Time, f *findings) {
 			!f.mentions(at, "check", "cluster", "subject") {
 			f.fail(at, "would silence everything: narrow check, cluster or subject")
 		}
-		if ids != nil && !strings.ContainsAny(one.Check, `*?[\`) {
+		if ids != nil && !hasPattern(one.Check) {
 			f.oneOf(at+".check", one.Check, ids)
 		}
 		if now.IsZero() || one.Until.IsZero() {

@@ -131,7 +131,7 @@ changes Calico's data or your workloads.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w (see %q)", err, cmd.CommandPath()+" --help")
 	})
-	root.AddCommand(a.runCommand(), a.snapshotCommand(), a.explainCommand(), a.checksCommand(), a.doctorCommand(), a.configCommand(), a.agentCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.snapshotCommand(), a.explainCommand(), a.checksCommand(), a.doctorCommand(), a.configCommand(), a.stateCommand(), a.agentCommand(), a.versionCommand())
 
 	// Cobra's own answer to an unknown shell is a page of help and exit code 0.
 	root.InitDefaultCompletionCmd()

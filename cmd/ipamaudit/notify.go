@@ -97,7 +97,9 @@ func ticketPolicy(c *config.Config) notify.TicketPolicy {
 	j := &c.Jira
 	least, _ := checks.ParseSeverity(j.MinSeverity)
 	p := notify.TicketPolicy{
-		Project:    func(r *audit.ClusterReport, _ string) string { return j.ProjectOf(clusterNamed(c, r.Name)) },
+		Project: func(r *audit.ClusterReport, check string, s checks.Severity) string {
+			return c.ProjectOf(clusterNamed(c, r.Name), check, string(s))
+		},
 		IssueType:  j.IssueType,
 		Priorities: map[checks.Severity]string{},
 		Components: j.Components, Labels: j.Labels, Assignee: j.Assignee, Fields: map[string]any{},
@@ -132,7 +134,9 @@ func digestPolicy(c *config.Config) notify.DigestPolicy {
 	s := &c.Slack
 	least, _ := checks.ParseSeverity(s.MinSeverity)
 	p := notify.DigestPolicy{
-		Channel:     func(r *audit.ClusterReport) string { return s.ChannelOf(clusterNamed(c, r.Name)) },
+		Channel: func(r *audit.ClusterReport, check string, sev checks.Severity) string {
+			return c.ChannelOf(clusterNamed(c, r.Name), check, string(sev))
+		},
 		MinSeverity: least, Always: !s.OnlyChanges, Mentions: map[checks.Severity]string{},
 	}
 	for _, sev := range checks.Severities() {
@@ -309,6 +313,9 @@ func projects(c *config.Config) []string {
 	}
 	for _, cl := range c.Clusters {
 		add(c.Jira.ProjectOf(cl))
+	}
+	for _, r := range c.Routing {
+		add(r.Project)
 	}
 	if len(c.Clusters) == 0 {
 		add(c.Jira.Project)
