@@ -16,6 +16,7 @@ ARCH      ?= $(shell go env GOARCH)
 IMAGE     ?= ipamaudit:$(VERSION)
 CA_BUNDLE ?= /etc/ssl/certs/ca-certificates.crt
 FUZZTIME  ?= 10s
+SEED      ?= 1
 E2E_TIMEOUT ?= 40m
 PART ?= 1
 SOAK_STEPS  ?= 1000000
@@ -45,8 +46,10 @@ test: ## Run the unit tests
 	go test ./...
 
 .PHONY: soak
-soak: ## A million steps of random histories of tickets and digests (SOAK_STEPS; make test runs a tenth)
+soak: ## A million steps of tickets, 25,000 made-up clusters, 50 audits of a churning one (SEED=n begins elsewhere)
+	go test ./fixtures/generate -count 1 -v -timeout 2h -healthy 20000 -faulty 5000 -seed $(SEED)
 	IPAMAUDIT_SOAK_STEPS=$(SOAK_STEPS) go test ./notify -run '^TestHistories$$' -v -count 1 -timeout 0
+	cd test && IPAMAUDIT_CHURN_RUNS=50 go test -count=1 -timeout 60m -v -run TestChurn ./e2e
 
 .PHONY: test-race
 test-race: ## Run the unit tests under the race detector (needs a C compiler)
@@ -77,10 +80,6 @@ bench: scale ## Everything that docs/performance.md tells: a large cluster on a 
 .PHONY: scale
 scale: ## Audit 1/PART of 5,000 nodes, 20,000 blocks and 100,000 pods on a real API server (PART=1)
 	cd test && go run ./cmd/scale -part $(PART)
-
-.PHONY: soak
-soak: ## Audit a churning cluster 50 times: no false leak, orphan or duplicate
-	cd test && IPAMAUDIT_CHURN_RUNS=50 go test -count=1 -timeout 60m -v -run TestChurn ./e2e
 
 .PHONY: fuzz-short
 fuzz-short: ## Run every fuzz test for FUZZTIME (10s)

@@ -24,11 +24,12 @@ func leakedIPs() Check {
 			"Nothing is a leak before `grace` has passed since it was booked, since its pod ended or since its successor was made: the collector needs up to 20 minutes. " +
 			"Records without a pod (booked by hand), of virtual machines, tunnels, Services and Windows, cooling addresses, and a second address of a handle in use are none. " +
 			"A live pod may have a few records too many; from `recordsPerPod` on they count. Addresses in blocks of nodes that no longer exist belong to `orphan-affinities`.",
-		SeverityNote: "Medium; low for fewer than `mediumFrom` addresses of a family on a node; high when they keep the node at its block limit, when their pool is used up to `highPercent` or has no free block, or when a pod waits for one of them. " +
+		SeverityNote: "Medium; low for fewer than `mediumFrom` addresses of a family on a node; with more, high when they keep the node at its block limit or when their pool is used up to `highPercent` or has no free block; always high when a pod waits for one of them. " +
 			"One look at two lists that were read one after the other proves nothing, so it is inferred.",
 		Skewed:      true,
 		Needs:       []ipam.Resource{ipam.ResBlocks, ipam.ResPods, ipam.ResNodes},
 		Uses:        []ipam.Resource{ipam.ResPools, ipam.ResHandles, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResDeployments, ipam.ResReservations},
+		Decides:     []ipam.Resource{ipam.ResPools, ipam.ResIPAMConfig},
 		TicketAfter: 2,
 		Params: []Param{
 			{Name: "grace", Type: "duration", Default: "20m", Doc: "age below which an unused address is left to Calico's collector"},
@@ -218,7 +219,9 @@ func leakFinding(in *Input, c commands, n *ipam.Node, list []leak, perPool map[*
 		Subject: Subject{Kind: KindNode, Name: n.Name},
 		Title:   "Node " + n.Name + " holds addresses that no pod uses",
 	}
-	if perFamily(list) < in.Params.Int("mediumFrom") {
+	// So few change nothing about a pool or a limit; only who waits for one is hurt.
+	few := perFamily(list) < in.Params.Int("mediumFrom")
+	if few {
 		f.Severity = Low
 	}
 	reasons, retried := map[string]int{}, map[string]int{}
@@ -253,7 +256,7 @@ func leakFinding(in *Input, c commands, n *ipam.Node, list []leak, perPool map[*
 	for _, key := range topKeys(retried, 5) {
 		detail = append(detail, fmt.Sprintf("%s are booked for pod %s alone: its CNI calls fail after the address was assigned, and each retry leaks one more", plain(retried[key], "address", "addresses"), key))
 	}
-	if limit := atBlockLimit(in, n); limit != "" {
+	if limit := atBlockLimit(in, n); limit != "" && !few {
 		high = append(high, limit)
 	}
 	for _, p := range pools {
@@ -262,7 +265,7 @@ func leakFinding(in *Input, c commands, n *ipam.Node, list []leak, perPool map[*
 		if k := uint64(perPool[p]); k <= u.Allocated {
 			line += fmt.Sprintf("; without %s to %s %%", plain(int(k), "leaked address", "leaked addresses"), trimFloat(percent(u.Allocated-k+u.CoolingDown, u.Usable())))
 		}
-		if p.Enabled() && (percent(u.Allocated+u.CoolingDown, u.Usable()) >= in.Params.Float("highPercent") || u.Free+u.Reclaimable == 0) {
+		if p.Enabled() && !few && (percent(u.Allocated+u.CoolingDown, u.Usable()) >= in.Params.Float("highPercent") || u.Free+u.Reclaimable == 0) {
 			high = append(high, fmt.Sprintf("%s, with %s of %s blocks free", line, figure(u.Free+u.Reclaimable), figure(u.Blocks)))
 			continue
 		}

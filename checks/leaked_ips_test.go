@@ -106,11 +106,17 @@ func TestLeakedIPs(t *testing.T) {
 		{"the node is at its block limit", func(l *lab) {
 			l.Config.StrictAffinity, l.Config.MaxBlocksPerHost = true, 1
 			l.bookPod("10.0.0.9", "n1", "gone", longAgo)
+			l.bookPod("10.0.0.10", "n1", "gone-too", longAgo)
 		}, []string{"high Node/n1"}},
 		{"the pool has no block left", func(l *lab) {
 			l.Pools[0].CIDR = netip.MustParsePrefix("10.0.0.0/25")
 			l.bookPod("10.0.0.9", "n1", "gone", longAgo)
+			l.bookPod("10.0.0.10", "n1", "gone-too", longAgo)
 		}, []string{"high Node/n1"}},
+		{"the pool has no block left, and one address would change nothing", func(l *lab) {
+			l.Pools[0].CIDR = netip.MustParsePrefix("10.0.0.0/25")
+			l.bookPod("10.0.0.9", "n1", "gone", longAgo)
+		}, []string{"low Node/n1"}},
 		{"booked by hand", func(l *lab) {
 			l.book("10.0.0.9", ipam.Attribute{})
 			l.book("10.0.0.10", ipam.Attribute{Handle: "mine"})

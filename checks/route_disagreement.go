@@ -209,7 +209,7 @@ func disagreementFinding(in *Input, b *ipam.Block, list []astray) Finding {
 		}
 	}
 	used := liveIn(in, b)
-	f.Detail = fmt.Sprintf("The block belongs to %s. %s. %d addresses in use in it", b.Owner.Name, names(texts, 5), len(used))
+	f.Detail = fmt.Sprintf("The block belongs to %s. %s. %s in use in it", b.Owner.Name, names(texts, 5), plain(len(used), "address", "addresses"))
 	switch {
 	case len(stale) > 0:
 		var who []string

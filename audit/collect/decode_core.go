@@ -22,6 +22,7 @@ type nodeObject struct {
 		Unschedulable bool     `json:"unschedulable,omitzero" pb:"4"`
 		PodCIDR       string   `json:"podCIDR,omitzero" pb:"1"`
 		PodCIDRs      []string `json:"podCIDRs,omitzero" pb:"7"`
+		Taints        []taint  `json:"taints,omitzero" pb:"5"`
 	} `json:"spec,omitzero" pb:"2"`
 	Status struct {
 		Capacity struct {
@@ -36,6 +37,17 @@ type nodeObject struct {
 			OperatingSystem string `json:"operatingSystem,omitzero" pb:"9"`
 		} `json:"nodeInfo,omitzero" pb:"7"`
 	} `json:"status,omitzero" pb:"3"`
+}
+
+type taint struct {
+	Key    string `json:"key" pb:"1"`
+	Effect string `json:"effect" pb:"3"`
+}
+
+// own reports whether somebody keeps ordinary pods away on purpose; Kubernetes'
+// own taints come and go with the node's condition.
+func (t taint) own() bool {
+	return (t.Effect == "NoSchedule" || t.Effect == "NoExecute") && !strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
 }
 
 // nodeAnnotations are Calico's (libcalico-go/lib/backend/k8s/resources/node.go).
@@ -68,7 +80,7 @@ func (b *Builder) node(o *Object) error {
 	n := ipam.Node{
 		Name: intern(m.Name), UID: m.UID, Labels: internMap(m.Labels), Created: m.CreationTimestamp.Time,
 		ASNumber: uint32(ann.ASNumber), RRClusterID: ann.RouteReflectors, Unschedulable: w.Spec.Unschedulable,
-		Deleting: !m.DeletionTimestamp.IsZero(), MaxPods: int(w.Status.Capacity.Pods),
+		Deleting: !m.DeletionTimestamp.IsZero(), MaxPods: int(w.Status.Capacity.Pods), Tainted: slices.ContainsFunc(w.Spec.Taints, taint.own),
 		Windows: w.Status.NodeInfo.OperatingSystem == "windows" || m.Labels["kubernetes.io/os"] == "windows" || m.Labels["beta.kubernetes.io/os"] == "windows",
 	}
 	for _, t := range []struct{ kind, text string }{
