@@ -218,7 +218,7 @@ func (k CheckReport) leftAlone() bool {
 func (k CheckReport) looked() bool {
 	switch k.Status {
 	case checks.StatusSkipped:
-		return true
+		return !k.Lossy
 	case checks.StatusOK:
 		return !k.Lossy
 	case checks.StatusFindings:

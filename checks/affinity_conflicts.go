@@ -28,9 +28,10 @@ func affinityConflicts() Check {
 		SeverityNote: "Several affinities for one block: critical where BIRD programs the routes, the block is in use and the wrong affinity takes part (from v3.24 a pending one does not), else high. " +
 			"Affinity without a block: medium, high when it overlaps blocks, has a foreign size or several nodes claim it. A name that differs only in case: high. " +
 			"Owner without affinity or a pending one: medium. Nobody's block: low, medium when it holds addresses or blocks are scarce.",
-		Skewed: true,
-		Needs:  []ipam.Resource{ipam.ResBlocks, ipam.ResAffinities, ipam.ResNodes},
-		Uses:   []ipam.Resource{ipam.ResPools, ipam.ResPods, ipam.ResClusterInfo, ipam.ResBGPConfig, ipam.ResFelixConfig, ipam.ResReservations},
+		Skewed:  true,
+		Needs:   []ipam.Resource{ipam.ResBlocks, ipam.ResAffinities, ipam.ResNodes},
+		Uses:    []ipam.Resource{ipam.ResPools, ipam.ResPods, ipam.ResClusterInfo, ipam.ResBGPConfig, ipam.ResFelixConfig, ipam.ResReservations},
+		Decides: []ipam.Resource{ipam.ResPools},
 		Params: []Param{
 			{Name: "settle", Type: "duration", Default: "10m", Doc: "affinities and blocks younger than this are left alone"},
 			percentParam("scarcePercent", 10, "share of free blocks below which an ownerless block is medium"),
@@ -156,8 +157,8 @@ func unsettled(in *Input, made time.Time) bool {
 
 func (cl *claims) conflicts(in *Input, scarce map[*ipam.Pool]bool) []conflict {
 	if cl.block == nil {
-		if len(cl.others) == 0 {
-			return nil
+		if len(cl.others) == 0 || unreadable(in, "IPAMBlock")[blockName(cl.cidr)] {
+			return nil // the block is there, it only could not be used
 		}
 		return append([]conflict{cl.withoutBlock(in)}, cl.misspelt(in)...)
 	}
@@ -172,6 +173,8 @@ func (cl *claims) conflicts(in *Input, scarce map[*ipam.Pool]bool) []conflict {
 		}
 	case !owner.IsHost() || in.NodeByFold(owner.Name) == nil:
 		// A load balancer's block, or one of a node that is gone.
+	case cl.own == nil && unreadable(in, "BlockAffinity")[owner.Name+"-"+blockName(cl.cidr)]:
+		// It is there and could not be used; the check says so.
 	case cl.own == nil:
 		if c, ok := cl.ownerWithoutAffinity(in); ok {
 			out = append(out, c)

@@ -41,7 +41,7 @@ func blockLayout() Check {
 
 func runBlockLayout(in *Input) Result {
 	var res Result
-	overlapping := map[*ipam.Block]bool{}
+	overlapping, lostPools := map[*ipam.Block]bool{}, unreadable(in, "IPPool")
 	for _, group := range overlaps(in) {
 		for _, b := range group {
 			overlapping[b] = true
@@ -50,8 +50,8 @@ func runBlockLayout(in *Input) Result {
 	}
 	for i := range in.Blocks {
 		b := &in.Blocks[i]
-		if overlapping[b] {
-			continue
+		if overlapping[b] || b.Pool() == nil && len(lostPools) > 0 {
+			continue // its pool may be one that could not be used; the check says so
 		}
 		if f, ok := layoutFinding(in, b); ok {
 			res.Findings = append(res.Findings, f)

@@ -23,6 +23,7 @@ func blocklessNodes() Check {
 		SeverityNote: "Always high. Silent while a block is free.",
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResPods, ipam.ResReservations, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResAffinities, ipam.ResNamespaces},
+		Decides:      []ipam.Resource{ipam.ResReservations},
 		Example: func() []Step {
 			return blocklessSteps(exampleCommands(), nil, "NODE", nil, "they would borrow addresses that the blocks' owners may drop")
 		},

@@ -25,6 +25,7 @@ func borrowedIPs() Check {
 		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPods, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResPools, ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResBGPFilters, ipam.ResFelixConfig, ipam.ResClusterInfo},
+		Decides:      []ipam.Resource{ipam.ResPools, ipam.ResBGPConfig, ipam.ResBGPPeers},
 		Example: func() []Step {
 			return borrowedSteps(exampleCommands(), nil, "NODE", nil)
 		},

@@ -32,6 +32,9 @@ type Check struct {
 	Needs []ipam.Resource
 	// Uses sharpen the verdict; the check itself says what it did not see.
 	Uses []ipam.Resource
+	// Decides are those Uses that can turn a finding into calm: refused, failed or
+	// partly unusable they leave something unseen. Missing ones fall back to defaults.
+	Decides []ipam.Resource
 	// NeedsRoutes is true where route tables are what the check looks at.
 	NeedsRoutes bool
 	// Skewed checks compare lists that were read one after the other. What they
@@ -168,6 +171,9 @@ func Evaluate(c Check, in *Input) (out Outcome) {
 	// and that is no gap in what was read.
 	if !c.AnyIPAM {
 		if reason := notCalicoIPAM(in.Snapshot); reason != "" {
+			// What was lost is not mended: nothing is resolved by it.
+			lost, _ := in.Snapshot.DataLost()
+			out.Lossy = lost
 			out.Status, out.Reason = StatusSkipped, reason
 			return out
 		}
@@ -189,6 +195,9 @@ func Evaluate(c Check, in *Input) (out Outcome) {
 		normalise(&res.Findings[i])
 	}
 	sortFindings(res.Findings)
+	if res.Skip == "" {
+		res.Unseen = append(res.Unseen, undecided(c, in.Snapshot)...)
+	}
 	out.Findings, out.Unseen, out.Partial = res.Findings, res.Unseen, res.Partial
 	switch {
 	case res.Skip != "":
@@ -225,6 +234,23 @@ func (out *Outcome) missLosses(c Check, s *ipam.Snapshot) {
 	if out.Status == StatusOK {
 		out.Status, out.Reason = StatusUnknown, "not seen: "+strings.Join(out.Unseen, ", ")
 	}
+}
+
+// undecided lists the deciding resources that were asked for and not (wholly) seen.
+func undecided(c Check, s *ipam.Snapshot) []string {
+	var out []string
+	for _, r := range c.Decides {
+		switch rc := s.Coverage.Get(r); {
+		case rc.Status == ipam.Forbidden || rc.Status == ipam.Failed || rc.Status != ipam.Read && !r.Optional():
+			out = append(out, fmt.Sprintf("%s (%s)", r, rc.Status))
+		case slices.ContainsFunc(s.Rejected, func(e ipam.ObjectError) bool {
+			k, ok := ipam.ParseResource(e.Kind)
+			return ok && k == r
+		}):
+			out = append(out, "some of the "+string(r)+", which could not be used")
+		}
+	}
+	return out
 }
 
 // unreadNeeds lists the needs that were not read, with their status. Optional

@@ -29,6 +29,7 @@ func leakedIPs() Check {
 		Skewed:      true,
 		Needs:       []ipam.Resource{ipam.ResBlocks, ipam.ResPods, ipam.ResNodes},
 		Uses:        []ipam.Resource{ipam.ResPools, ipam.ResHandles, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResDeployments, ipam.ResReservations},
+		Decides:     []ipam.Resource{ipam.ResPools, ipam.ResIPAMConfig},
 		TicketAfter: 2,
 		Params: []Param{
 			{Name: "grace", Type: "duration", Default: "20m", Doc: "age below which an unused address is left to Calico's collector"},

@@ -24,6 +24,7 @@ func nodeBlockLimit() Check {
 		SeverityNote: "High when no address is left in a node in use, medium from `usedPercent`, or when the node takes no pods; low with room left.",
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResPods, ipam.ResAffinities, ipam.ResIPAMConfig, ipam.ResReservations, ipam.ResNamespaces, ipam.ResClusterInfo},
+		Decides:      []ipam.Resource{ipam.ResIPAMConfig},
 		Params:       []Param{percentParam("usedPercent", 90, "share of taken addresses in the node's blocks from which it is medium")},
 		Example: func() []Step {
 			return append([]Step{releaseFirst(exampleCommands())}, roomPerNodeSteps(exampleCommands(), ipam.Config{StrictAffinity: true}, nil, 110)...)

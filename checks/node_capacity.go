@@ -23,6 +23,7 @@ func nodeCapacity() Check {
 		SeverityNote: "Low by arithmetic alone; high when a node's live addresses have reached `usedPercent` of its ceiling or pods wait because of it.",
 		Needs:        []ipam.Resource{ipam.ResPools, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResIPAMConfig, ipam.ResBlocks, ipam.ResPods, ipam.ResEvents, ipam.ResNamespaces, ipam.ResClusterInfo},
+		Decides:      []ipam.Resource{ipam.ResIPAMConfig},
 		Params:       []Param{percentParam("usedPercent", 80, "share of a node's ceiling from which it is high")},
 		Example: func() []Step {
 			return capacityPerNodeSteps(exampleCommands(), ipam.Config{StrictAffinity: true}, nil, 110)

@@ -28,6 +28,7 @@ func orphanAffinities() Check {
 		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResAffinities, ipam.ResPods, ipam.ResPools, ipam.ResCalicoNodes, ipam.ResReservations, ipam.ResClusterInfo, ipam.ResDeployments},
+		Decides:      []ipam.Resource{ipam.ResPools},
 		TicketAfter:  2,
 		Params:       []Param{{Name: "grace", Type: "duration", Default: "20m", Doc: "age of a gone node's newest trace below which it is left to Calico's collector"}},
 		Example: func() []Step {

@@ -29,8 +29,9 @@ func poolUtilisation() Check {
 		SeverityNote: "Critical when a node in use can get no address at all; high without a free block in all the pools a node may use, or from `highPercent` of the addresses; " +
 			"medium from `mediumPercent`, or when fewer than `scarcePercent` of the blocks are free. Pools for load balancers only are judged by addresses; " +
 			"a pool that selects no node (fixed addresses) is low at most.",
-		Needs: []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResNodes},
-		Uses:  []ipam.Resource{ipam.ResPods, ipam.ResReservations, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResAffinities, ipam.ResNamespaces},
+		Needs:   []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResNodes},
+		Uses:    []ipam.Resource{ipam.ResPods, ipam.ResReservations, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResAffinities, ipam.ResNamespaces},
+		Decides: []ipam.Resource{ipam.ResReservations, ipam.ResIPAMConfig},
 		Params: []Param{
 			percentParam("mediumPercent", 70, "share of usable addresses from which it is medium"),
 			percentParam("highPercent", 85, "share of usable addresses from which it is high"),

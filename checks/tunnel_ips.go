@@ -24,10 +24,11 @@ func tunnelIPs() Check {
 			"An address that a running pod uses as well is `duplicate-ips`.",
 		SeverityNote: "Critical for an address on two nodes, one that is not booked, and one that is booked for something else, since it may be given out twice; high for a missing one, and for a borrowed one where its route is not known to be carried " +
 			"(VXLAN before v3.30; IPIP without a node mesh); medium for other borrowed ones.",
-		Skewed: true,
-		Needs:  []ipam.Resource{ipam.ResNodes, ipam.ResBlocks, ipam.ResPools},
-		Uses:   []ipam.Resource{ipam.ResPods, ipam.ResClusterInfo, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResBGPFilters, ipam.ResFelixConfig, ipam.ResDaemonSets, ipam.ResAffinities, ipam.ResReservations, ipam.ResIPAMConfig},
-		Params: []Param{{Name: "minAge", Type: "duration", Default: "30m", Doc: "age below which a node is not judged"}},
+		Skewed:  true,
+		Needs:   []ipam.Resource{ipam.ResNodes, ipam.ResBlocks, ipam.ResPools},
+		Uses:    []ipam.Resource{ipam.ResPods, ipam.ResClusterInfo, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResBGPFilters, ipam.ResFelixConfig, ipam.ResDaemonSets, ipam.ResAffinities, ipam.ResReservations, ipam.ResIPAMConfig},
+		Decides: []ipam.Resource{ipam.ResPods},
+		Params:  []Param{{Name: "minAge", Type: "duration", Default: "30m", Doc: "age below which a node is not judged"}},
 		Example: func() []Step {
 			return tunnelSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, "NODE", nil, nil)
 		},

@@ -160,10 +160,33 @@ func (s *Snapshot) DataLost() (lost bool, why string) {
 	if c.annotated == 0 || 2*c.unrecorded <= c.annotated {
 		return false, ""
 	}
+	// What may be booked in a block that could not be used is not lost.
+	if c.unrecorded <= s.unreadableRoom() {
+		return false, ""
+	}
 	// A handful of strays in a tiny cluster is unallocated-pod-ips' business,
 	// unless IPAM is empty altogether.
 	if len(s.Blocks) > 0 && c.unrecorded < 10 {
 		return false, ""
 	}
 	return true, fmt.Sprintf("%d of %d addresses of running pods are in no block; %d blocks and %d pools exist", c.unrecorded, c.annotated, len(s.Blocks), len(s.Pools))
+}
+
+// unreadableRoom is the most addresses that the blocks which could not be used
+// may hold: as many as the largest blocks of the pools.
+func (s *Snapshot) unreadableRoom() int {
+	rejected := 0
+	for _, e := range s.Rejected {
+		if r, ok := ParseResource(e.Kind); ok && r == ResBlocks {
+			rejected++
+		}
+	}
+	if rejected == 0 {
+		return 0
+	}
+	largest := uint64(64)
+	for i := range s.Pools {
+		largest = max(largest, s.Pools[i].Usable(false))
+	}
+	return rejected * int(min(largest, 1<<20))
 }

@@ -17,7 +17,7 @@ import (
 	"ipamaudit/ipam"
 )
 
-// answers tells a story of each subject in a fixture.
+// answers tells a story of each subject in a fixture, with some findings.
 func answers(t *testing.T, fixture string, change func(*ipam.Snapshot), asked ...string) *explain.Answer {
 	t.Helper()
 	s, err := collect.FromPath(context.Background(), filepath.Join("..", "fixtures", fixture), collect.Options{})
@@ -28,18 +28,10 @@ func answers(t *testing.T, fixture string, change func(*ipam.Snapshot), asked ..
 		change(s)
 		s.Seal()
 	}
-	in := explain.Input{Snapshot: s}
-	for _, c := range checks.All() {
-		if c.Run == nil {
-			continue
-		}
-		out := checks.Evaluate(c, &checks.Input{Snapshot: s, Params: c.DefaultParams(), Now: s.AsOf})
-		for _, f := range out.Findings {
-			in.Findings = append(in.Findings, explain.Finding{Fingerprint: checks.Fingerprint(f.Check, s.Cluster.ID, f.Subject), Finding: f})
-		}
-		if out.Status == checks.StatusUnknown {
-			in.Gaps = append(in.Gaps, explain.Gap{Check: c.ID, Reason: out.Reason})
-		}
+	in := explain.Input{Snapshot: s, Findings: someFindings()}
+	if !s.Coverage.Read(ipam.ResPods) {
+		in.Findings = nil
+		in.Gaps = []explain.Gap{{Check: "blackholed-routes", Reason: "not read: pods (forbidden)"}, {Check: "leaked-ips", Reason: "not read: pods (forbidden)"}, {Check: "ipam-gc", Reason: "not seen: pods"}}
 	}
 	a := &explain.Answer{Schema: explain.Schema, Asked: asked[0], Silent: []explain.Silence{}}
 	for _, one := range asked {
@@ -50,6 +42,39 @@ func answers(t *testing.T, fixture string, change func(*ipam.Snapshot), asked ..
 		a.Stories = append(a.Stories, explain.Explain(in, meant[0]))
 	}
 	return a
+}
+
+// someFindings are as checks make them; what the checks say today is theirs to test.
+func someFindings() []explain.Finding {
+	look := checks.Step{Title: "See which blocks hold little", Commands: []string{"calicoctl ipam show --show-blocks"}, Risk: checks.Safe, Verify: "The table lists every block with its use."}
+	pool := checks.Step{Title: "Add a pool: new blocks come from it at once, running pods are not touched", Risk: checks.Safe, Verify: "calicoctl ipam show   # lists the new pool",
+		Commands: []string{"NEW_CIDR=   # a range that nothing else uses", "calicoctl create -f - <<EOF\nkind: IPPool\nspec:\n  cidr: ${NEW_CIDR:?set it first}\nEOF"}}
+	move := checks.Step{Title: "Once a block is free, recreate the borrowing pods", Commands: []string{"kubectl -n lab delete pod kubestage1003-app-000"}, Risk: checks.Disruptive}
+	finding := func(check string, severity checks.Severity, kind, name, title string, affected []string, steps ...checks.Step) explain.Finding {
+		f := explain.Finding{Fingerprint: "fingerprint-of-" + check, Finding: checks.Finding{
+			Check: check, Severity: severity, Evidence: checks.Observed, Subject: checks.Subject{Kind: kind, Name: name}, Title: title,
+			Detail:   "The reasoning of " + check + ", with figures, long enough for a line to break before it has come to its end.",
+			Affected: []checks.Affected{}, CausedBy: []string{}, Remediation: steps,
+		}}
+		for _, ip := range affected {
+			f.Affected = append(f.Affected, checks.Affected{Kind: checks.KindIP, Name: ip})
+		}
+		return f
+	}
+	borrowed := []string{"10.64.75.0", "10.64.75.70", "10.148.158.65"}
+	blackholed := finding("blackholed-routes", checks.Critical, checks.KindNode, "kubestage1001", "Node kubestage1001 drops traffic to running pods", borrowed, look, pool, move)
+	blackholed.CausedBy = []string{"fingerprint-of-pool-utilisation"}
+	inferred := finding("borrowed-ips", checks.High, checks.KindNode, "kubestage1003", "Node kubestage1003 borrows addresses from other nodes' blocks", borrowed, pool, move, look)
+	inferred.Evidence = checks.Inferred
+	accepted := finding("multi-block-nodes", checks.Medium, checks.KindNode, "kubestage1001", "Node kubestage1001 owns more blocks than it needs", nil, checks.Step{Title: "never shown"})
+	accepted.Accepted = "batch nodes come and go, NET-42"
+	return []explain.Finding{
+		finding("block-layout", checks.Low, checks.KindBlock, "10.64.75.64/26", "Block 10.64.75.64/26 is odd", nil, look),
+		accepted, inferred, blackholed,
+		finding("pool-utilisation", checks.High, checks.KindPool, "kubestage-pods", "Pool kubestage-pods is running out", nil, look,
+			checks.Step{Title: "Free the surplus blocks first", Commands: []string{"ipamaudit run --check multi-block-nodes"}, Risk: checks.Safe}),
+		finding("tunnel-ips", checks.Critical, checks.KindNode, "elsewhere", "Not about any of these", nil, look),
+	}
 }
 
 // Goldens of every kind of story, at the widths of a narrow and a wide terminal.

@@ -39,7 +39,7 @@ func (k Kernel) Table(node string, pools []netip.Prefix) (packed []byte, t ipam.
 	t = ipam.RouteTable{Node: node, Kind: ipam.KernelTable}
 	routes4, blind4 := collect.Follow(k.Rules4, k.Tables, true, pools)
 	routes6, blind6 := collect.Follow(k.Rules6, k.Tables, false, pools)
-	t.Routes, t.Blind4, t.Blind6 = append(routes4, routes6...), blind4, blind6
+	t.Routes, t.Blind4, t.Blind6 = slices.Concat(routes4, routes6), blind4, blind6
 	if len(t.Routes) < Whole {
 		slices.SortStableFunc(t.Routes, compareRoutes)
 		packed, err = collect.PackTable(t)

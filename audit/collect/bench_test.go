@@ -3,10 +3,15 @@ package collect
 import (
 	"bytes"
 	"context"
+	stdjson "encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ipamaudit/ipam"
 )
 
 // podJSON is a pod as an API server prints it: most of it is of no interest.
@@ -73,5 +78,42 @@ func BenchmarkForeign(b *testing.B) {
 		if _, err := FromReader(context.Background(), r, Options{}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkPage is what one page of a live list costs: pods in protobuf, blocks
+// and handles in JSON.
+func BenchmarkPage(b *testing.B) {
+	var list corev1.PodList
+	if err := stdjson.Unmarshal(podList(2000), &list); err != nil {
+		b.Fatal(err)
+	}
+	var handles bytes.Buffer
+	handles.WriteString(`{"apiVersion":"crd.projectcalico.org/v1","items":[`)
+	for i := range 2000 {
+		if i > 0 {
+			handles.WriteByte(',')
+		}
+		fmt.Fprintf(&handles, `{"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMHandle","metadata":{"annotations":{"projectcalico.org/metadata":"{\"creationTimestamp\":null}"},"creationTimestamp":"2026-11-01T06:00:00Z","generation":1,"managedFields":[{"apiVersion":"crd.projectcalico.org/v1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{},"f:spec":{".":{}}},"manager":"Go-http-client","operation":"Update","time":"2026-11-01T06:00:00Z"}],"name":"k8s-pod-network.%064d","resourceVersion":"968","uid":"0367dbac-67de-46b9-b91e-%012d"},"spec":{"block":{"10.0.0.0/26":1},"deleted":false,"handleID":"k8s-pod-network.%064d"}}`, i, i, i)
+	}
+	handles.WriteString(`],"kind":"IPAMHandleList","metadata":{"continue":"","resourceVersion":"1"}}`)
+	for name, tc := range map[string]struct {
+		raw []byte
+		t   task
+	}{
+		"pods":    {protoBody(b, &list), task{resource: ipam.ResPods, api: "v1"}},
+		"blocks":  {blockList(2000), task{resource: ipam.ResBlocks, api: ipam.APIv1}},
+		"handles": {handles.Bytes(), task{resource: ipam.ResHandles, api: ipam.APIv1}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(tc.raw)))
+			b.ReportAllocs()
+			for b.Loop() {
+				p := &page{b: NewBuilder(), t: tc.t}
+				if err := p.read(bytes.NewReader(tc.raw), Place{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -96,13 +96,25 @@ func (o origin) newer(than origin) bool {
 	return cmp.Or(cmp.Compare(o.version, than.version), cmp.Compare(than.seq, o.seq)) > 0
 }
 
-func (k *bucket[T]) merge(other *bucket[T]) {
-	if k.values == nil {
+// merge appends other, with room for more of its kind.
+func (k *bucket[T]) merge(other *bucket[T], more int) {
+	if k.values == nil && more == 0 {
 		*k = *other
 		return
 	}
-	k.values = append(k.values, other.values...)
-	k.origins = append(k.origins, other.origins...)
+	if n := len(other.values); n > 0 {
+		k.values = append(roomFor(k.values, n+more), other.values...)
+		k.origins = append(roomFor(k.origins, n+more), other.origins...)
+	}
+}
+
+// roomFor makes room at once for a list whose length is known: growing step by
+// step would leave more garbage behind than the list is long.
+func roomFor[T any](list []T, n int) []T {
+	if cap(list) == 0 {
+		return make([]T, 0, n)
+	}
+	return list
 }
 
 // resolve returns one value per object: of an object that was read twice the
@@ -381,28 +393,29 @@ func (b *Builder) AddTables(source string, tables ...ipam.RouteTable) {
 	b.tables = append(b.tables, tables...)
 }
 
-// merge moves everything of other, which is not used any more, into b.
-func (b *Builder) merge(other *Builder) {
-	b.blocks.merge(&other.blocks)
-	b.affinities.merge(&other.affinities)
-	b.handles.merge(&other.handles)
-	b.pools.merge(&other.pools)
-	b.reservations.merge(&other.reservations)
-	b.configs.merge(&other.configs)
-	b.infos.merge(&other.infos)
-	b.bgpConfigs.merge(&other.bgpConfigs)
-	b.peers.merge(&other.peers)
-	b.filters.merge(&other.filters)
-	b.felixConfigs.merge(&other.felixConfigs)
-	b.kubeCtrls.merge(&other.kubeCtrls)
-	b.calicoNodes.merge(&other.calicoNodes)
-	b.nodes.merge(&other.nodes)
-	b.pods.merge(&other.pods)
-	b.namespaces.merge(&other.namespaces)
-	b.services.merge(&other.services)
-	b.events.merge(&other.events)
-	b.workloads.merge(&other.workloads)
-	b.cniConfigs.merge(&other.cniConfigs)
+// merge moves everything of other, which is not used any more, into b, and
+// makes room for so many more objects of the kinds in it.
+func (b *Builder) merge(other *Builder, more int) {
+	b.blocks.merge(&other.blocks, more)
+	b.affinities.merge(&other.affinities, more)
+	b.handles.merge(&other.handles, more)
+	b.pools.merge(&other.pools, more)
+	b.reservations.merge(&other.reservations, more)
+	b.configs.merge(&other.configs, more)
+	b.infos.merge(&other.infos, more)
+	b.bgpConfigs.merge(&other.bgpConfigs, more)
+	b.peers.merge(&other.peers, more)
+	b.filters.merge(&other.filters, more)
+	b.felixConfigs.merge(&other.felixConfigs, more)
+	b.kubeCtrls.merge(&other.kubeCtrls, more)
+	b.calicoNodes.merge(&other.calicoNodes, more)
+	b.nodes.merge(&other.nodes, more)
+	b.pods.merge(&other.pods, more)
+	b.namespaces.merge(&other.namespaces, more)
+	b.services.merge(&other.services, more)
+	b.events.merge(&other.events, more)
+	b.workloads.merge(&other.workloads, more)
+	b.cniConfigs.merge(&other.cniConfigs, more)
 	for r, o := range other.tallies {
 		t := b.tally(r)
 		t.v1, t.v3 = t.v1 || o.v1, t.v3 || o.v3

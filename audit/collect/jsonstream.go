@@ -46,6 +46,8 @@ type listEnd struct {
 	Items            int
 	// Continue and ResourceVersion are those of the list's metadata.
 	Continue, ResourceVersion string
+	// Remaining is how many items follow on other pages, if the server says so.
+	Remaining int
 }
 
 // jsonSink receives what a jsonStream finds.
@@ -402,7 +404,7 @@ func (s *jsonStream) object(listAPI, listKind string, depth int) error {
 				return err
 			}
 			if s.keep >= 0 && (isList || strings.HasSuffix(kind, "List")) {
-				list.Continue, list.ResourceVersion = listMeta(s.buf[s.keep+off : s.pos])
+				list.Continue, list.ResourceVersion, list.Remaining = listMeta(s.buf[s.keep+off : s.pos])
 			}
 			if kept < 0 {
 				s.keep = -1
@@ -520,13 +522,17 @@ func (h *holdSink) object(o Object) {
 }
 
 // listMeta reads the metadata of a list.
-func listMeta(raw []byte) (cont, version string) {
+func listMeta(raw []byte) (cont, version string, remaining int) {
 	var m struct {
 		Continue        string `json:"continue"`
 		ResourceVersion string `json:"resourceVersion"`
+		Remaining       int    `json:"remainingItemCount"`
 	}
 	if decodeJSON(raw, &m) != nil {
-		return "", ""
+		return "", "", 0
 	}
-	return m.Continue, m.ResourceVersion
+	return m.Continue, m.ResourceVersion, believable(m.Remaining)
 }
+
+// believable bounds what a server says it has left, since room is made for it.
+func believable(remaining int) int { return max(0, min(remaining, 1<<20)) }

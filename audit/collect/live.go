@@ -26,7 +26,8 @@ import (
 
 // The defaults of LiveOptions.
 const (
-	DefaultPageSize = 500
+	// DefaultPageSize is where larger pages stop being faster (docs/performance.md).
+	DefaultPageSize = 1000
 	DefaultParallel = 4
 	// DefaultQPS and DefaultBurst replace client-go's 5 and 10, with which
 	// the pages of one large list alone would take most of a minute. The API
@@ -116,6 +117,9 @@ func newClient(cfg *rest.Config) (*rest.RESTClient, error) {
 	// The wait for the limiter must not count as the server's slowness, and a
 	// client that replaces another takes over from its limiter.
 	cfg.QPS, cfg.RateLimiter = -1, nil
+	// Packing costs an API server more time than the network next to it: see
+	// docs/performance.md.
+	cfg.DisableCompression = true
 	return rest.UnversionedRESTClientFor(cfg)
 }
 
@@ -146,11 +150,11 @@ func (l *Live) Collect(ctx context.Context) (*ipam.Snapshot, error) {
 	for _, o := range outcomes {
 		if o.err == nil {
 			read++
-			b.merge(o.builder)
+			b.merge(o.builder, 0)
 			continue
 		}
 		if o.builder != nil {
-			b.merge(o.builder)
+			b.merge(o.builder, 0)
 		}
 		st, reason := outcomeOf(o.err)
 		b.SetStatus(o.resource, st, reason)
@@ -294,7 +298,7 @@ func (l *Live) lists(ctx context.Context, t task, queries []url.Values) (*Builde
 		var err error
 		for _, q := range queries {
 			err = l.pages(ctx, t, q, func(p *page) {
-				b.merge(p.b)
+				b.merge(p.b, p.end.Remaining)
 				for _, record := range p.held {
 					record(l.opts.Record)
 				}

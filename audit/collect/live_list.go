@@ -88,14 +88,7 @@ func (l *Live) page(ctx context.Context, c *rest.RESTClient, t task, query url.V
 		}
 	}
 	body := &watchedBody{Reader: answer}
-	in := bufio.NewReaderSize(body, 64<<10)
-	place := Place{File: t.path, Document: n - 1}
-	if head, _ := in.Peek(len(protoMagic)); string(head) == protoMagic {
-		place.Document++
-		err = newProtoStream(in, place, newProtoDecoder(), p).run()
-	} else {
-		err = newJSONStream(in, place, p).run()
-	}
+	err = p.read(body, Place{File: t.path, Document: n - 1})
 	switch {
 	case body.err != nil:
 		return nil, fmt.Errorf("page %d broke off: %w", n, body.err)
@@ -107,6 +100,16 @@ func (l *Live) page(ctx context.Context, c *rest.RESTClient, t task, query url.V
 		return nil, fmt.Errorf("page %d: %w", n, errNoList)
 	}
 	return p, nil
+}
+
+// read decodes a list in protobuf or JSON.
+func (p *page) read(body io.Reader, place Place) error {
+	in := bufio.NewReaderSize(body, 64<<10)
+	if head, _ := in.Peek(len(protoMagic)); string(head) == protoMagic {
+		place.Document++
+		return newProtoStream(in, place, newProtoDecoder(), p).run()
+	}
+	return newJSONStream(in, place, p).run()
 }
 
 // open sends a request and returns the body of a good answer.

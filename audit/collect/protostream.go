@@ -105,11 +105,12 @@ func (s *protoStream) list(size uint64) error {
 			var meta struct {
 				ResourceVersion string `pb:"2"`
 				Continue        string `pb:"3"`
+				Remaining       int    `pb:"4"`
 			}
 			if err := s.dec.decode(raw, &meta); err != nil {
 				return err
 			}
-			s.end.Continue, s.end.ResourceVersion = meta.Continue, meta.ResourceVersion
+			s.end.Continue, s.end.ResourceVersion, s.end.Remaining = meta.Continue, meta.ResourceVersion, believable(meta.Remaining)
 		case number == 2:
 			if err := s.item(n); err != nil {
 				return err

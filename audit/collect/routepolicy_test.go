@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -138,7 +139,7 @@ func TestPackedTableIsTheSame(t *testing.T) {
 	}
 	table.AsOf = parseTime("2026-01-01T00:00:00Z")
 	again, err := PackTable(table)
-	if err != nil || string(again) != string(data) {
+	if err != nil || !bytes.Equal(again, data) {
 		t.Errorf("the age changes the bytes (%v)", err)
 	}
 	got, err := UnpackTable("n", data)

@@ -285,8 +285,7 @@ func (r *birdRoute) route() (ipam.Route, bool) {
 	}
 	out := ipam.Route{Dst: dst.Masked(), Type: ipam.Unicast, Proto: "bird"}
 	from := cmp.Or(r.LearnedFrom.SourceType, "?")
-	switch typ, _ := routeType(r.Interface); {
-	case typ.Drops():
+	if typ, _ := routeType(r.Interface); typ.Drops() {
 		out.Type = typ
 		out.Text = fmt.Sprintf("%s %s [%s]", typ, dst, from)
 		return out, true

@@ -26,7 +26,7 @@ var nodeStatuses = schema.GroupVersionResource{Group: groupV1, Version: "v1", Re
 
 func statusSample(t *testing.T, node string, change func(o map[string]any)) *unstructured.Unstructured {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("testdata/nodestatus", node+".json"))
+	raw, err := os.ReadFile(filepath.Join("testdata", "nodestatus", node+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func flatten(err error) []error {
 	if err == nil {
 		return nil
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the outermost: what is wrapped belongs together
+	joined, ok := err.(interface{ Unwrap() []error }) // only the outermost: what is wrapped belongs together
 	if !ok {
 		return []error{err}
 	}

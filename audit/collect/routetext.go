@@ -3,6 +3,7 @@ package collect
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,7 +43,7 @@ func FormatTable(t *ipam.RouteTable) []byte {
 			}
 		}
 		if steps > 0 {
-			say("step", fmt.Sprint(step))
+			say("step", strconv.Itoa(step))
 		}
 		b.Write(FormatRoutes(routes))
 	}

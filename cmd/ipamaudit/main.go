@@ -31,6 +31,11 @@ func Main() int {
 	defer stop()
 	// The second signal kills: a run that hangs in a signal handler helps nobody.
 	context.AfterFunc(ctx, stop)
+	if os.Getenv("GOGC") == "" {
+		// Snapshots live long and are large: the heap may grow by half, not
+		// twofold, before garbage is collected (docs/performance.md).
+		debug.SetGCPercent(50)
+	}
 	a := &app{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
 		env: os.Environ(), now: time.Now,
