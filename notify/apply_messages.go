@@ -18,8 +18,10 @@ const (
 	// lookBack is how far a message of this run can lie back: the id of a run is
 	// its date by default.
 	lookBack = 48 * time.Hour
-	// inFlight is how long a post whose answer was lost may still be on its way.
-	inFlight = time.Minute
+	// inFlight is how long a post whose answer was lost may still be on its way:
+	// a request is held back by up to four Retry-Afters of a minute, and its process
+	// may have lost the lock meanwhile.
+	inFlight = 5 * time.Minute
 	// keepMessages is how long messages are remembered.
 	keepMessages = 30 * 24 * time.Hour
 )

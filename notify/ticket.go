@@ -98,10 +98,8 @@ const (
 
 // The marks are plain words: Jira Cloud converts wiki markup to its own format
 // and back, which plain words survive and macros do not. It may put a backslash
-// before a colon, which the expressions allow for.
+// before a colon, which mark allows for.
 var (
-	beginMark = regexp.MustCompile(`(?m)^.*ipamaudit\\?:begin\b.*$`)
-	endMark   = regexp.MustCompile(`(?m)^.*ipamaudit\\?:end\b.*$`)
 	refText   = regexp.MustCompile(`fp=([0-9a-f]{20}) content=([0-9a-f]{16}) summary=([0-9a-f]{16}) severity=([a-z]+) state=(open|resolved|closed) revision=([0-9]{1,9}) reopened=([0-9]{1,9})`)
 	statusRow = regexp.MustCompile(`(?m)^\**Status:\** .*$`)
 )
@@ -113,18 +111,31 @@ func (r Ref) line() string {
 		r.Fingerprint, r.Hash, r.SummaryHash, r.Severity, r.State, r.Revision, r.Reopened)
 }
 
+// mark finds the first line with a mark, or the last one: [from, to) in bytes.
+func mark(text, word string, find func(text, mark string) int) (from, to int, ok bool) {
+	at := find(text, "ipamaudit:"+word)
+	if at < 0 {
+		at = find(text, `ipamaudit\:`+word)
+	}
+	if at < 0 {
+		return 0, 0, false
+	}
+	from, to = strings.LastIndexByte(text[:at], '\n')+1, len(text)
+	if end := strings.IndexByte(text[at:], '\n'); end >= 0 {
+		to = at + end
+	}
+	return from, to, true
+}
+
 // section finds the tool's part of a description: [from, to) in bytes.
 func section(description string) (from, to int, ok bool) {
-	begin := beginMark.FindStringIndex(description)
-	if begin == nil {
+	from, below, ok := mark(description, "begin", strings.Index)
+	if !ok {
 		return 0, 0, false
 	}
 	// The first line names the end as well; look below it.
-	end := endMark.FindStringIndex(description[begin[1]:])
-	if end == nil {
-		return 0, 0, false
-	}
-	return begin[0], begin[1] + end[1], true
+	_, end, ok := mark(description[below:], "end", strings.Index)
+	return from, below + end, ok
 }
 
 // ParseRef reads what the tool wrote last into a description. It fails where
@@ -174,9 +185,9 @@ func MarkGone(description, runID string, state RefState) (string, bool) {
 	if loc := statusRow.FindStringIndex(part); loc != nil {
 		part = part[:loc[0]] + "*Status:* not found any more by run " + wiki(runID) + part[loc[1]:]
 	}
-	last := endMark.FindAllStringIndex(part, -1)
+	last, _, _ := mark(part, "end", strings.LastIndex)
 	old.State, old.Revision = state, old.Revision+1
-	return description[:from] + part[:last[len(last)-1][0]] + old.line() + description[to:], true
+	return description[:from] + part[:last] + old.line() + description[to:], true
 }
 
 // Description is that of a new issue; preface stands above the tool's part.

@@ -6,12 +6,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,7 +42,8 @@ type TransportOptions struct {
 	MaxBody int64
 	// RootCAs are trusted instead of the system's; nil is the system's.
 	RootCAs *x509.CertPool
-	// Secrets never show in errors and logs.
+	// Secrets never show in errors and logs, nor in what a server says when it
+	// refuses: some proxies repeat the whole request. See SecretForms.
 	Secrets []string
 	Log     *slog.Logger
 	// Base replaces the network, for tests. The default takes proxies from the
@@ -135,6 +138,9 @@ func (t *Transport) attempt(req *http.Request, n int) (*http.Response, error) {
 	if err == nil {
 		err = t.readAll(resp)
 	}
+	if err == nil && resp.StatusCode >= http.StatusMultipleChoices {
+		t.hush(resp)
+	}
 	if err != nil {
 		if refusedToConnect(err) {
 			err = &notSentError{err}
@@ -162,6 +168,19 @@ func (t *Transport) readAll(resp *http.Response) error {
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(b))
 	return nil
+}
+
+// hush takes the secrets out of an answer that will be quoted in an error.
+func (t *Transport) hush(resp *http.Response) {
+	for _, values := range resp.Header {
+		for i := range values {
+			values[i] = redact(values[i], t.o.Secrets)
+		}
+	}
+	if b, err := io.ReadAll(resp.Body); err == nil { // from memory: cannot fail
+		text := redact(string(b), t.o.Secrets)
+		resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader(text)), int64(len(text))
+	}
 }
 
 func (t *Transport) limiter(host string) *rate.Limiter {
@@ -245,6 +264,13 @@ func refusedToConnect(err error) bool {
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
 	return errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect") || errors.As(err, &dns) || errors.As(err, &cert)
+}
+
+// SecretForms are a token in every form in which it travels: as it is, with a
+// user in a Basic Authorization, and both as in a form or a query.
+func SecretForms(user, token string) []string {
+	basic := base64.StdEncoding.EncodeToString([]byte(user + ":" + token))
+	return []string{token, url.QueryEscape(token), basic, url.QueryEscape(basic)}
 }
 
 // Redact keeps secrets out of an error's text; what it wraps stays.

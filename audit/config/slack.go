@@ -13,6 +13,7 @@ type Slack struct {
 	TokenFile      string        `yaml:"tokenFile" doc:"or the file that holds it"`
 	WebhookURL     Secret        `yaml:"webhookURL" doc:"instead of a token: posts only, no threads, no updates in place"`
 	WebhookURLFile string        `yaml:"webhookURLFile" doc:"or the file that holds it"`
+	CAFile         string        `yaml:"caFile" doc:"PEM file of further certificate authorities, of a proxy for instance"`
 	APIURL         string        `yaml:"apiURL" default:"https://slack.com/api/" format:"url" doc:"where the API answers"`
 	Channel        string        `yaml:"channel" format:"channel" doc:"id (C…) of the channel; clusters may have their own"`
 	MinSeverity    string        `yaml:"minSeverity" default:"medium" enum:"low,medium,high,critical" doc:"lowest severity that is posted; failed clusters always are"`

@@ -223,19 +223,23 @@ func jiraClient(j *config.Jira, log *slog.Logger) (notify.Tracker, error) {
 	return jira.New(jira.Options{
 		Flavour: flavour, BaseURL: j.APIBaseURL, BrowseURL: j.BrowseBaseURL, User: j.Username, Token: token,
 		Transport: notify.NewTransport(notify.TransportOptions{
-			Timeout: j.Timeout, Rate: j.RequestsPerSecond, RootCAs: roots, Secrets: []string{token}, Log: log, Version: buildVersion(),
+			Timeout: j.Timeout, Rate: j.RequestsPerSecond, RootCAs: roots, Secrets: notify.SecretForms(j.Username, token), Log: log, Version: buildVersion(),
 		}),
 	})
 }
 
 func slackClient(s *config.Slack, log *slog.Logger) (notify.Messenger, error) {
+	roots, err := certPool(s.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("slack.caFile: %w", err)
+	}
 	if s.WebhookCredential().IsSet() && !s.TokenCredential().IsSet() {
 		url, err := s.WebhookCredential().Read()
 		if err != nil {
 			return nil, fmt.Errorf("slack: %w", err)
 		}
 		return slack.NewWebhook(url, notify.NewTransport(notify.TransportOptions{
-			Timeout: s.Timeout, Secrets: slack.WebhookSecrets(url), Log: log, Version: buildVersion(),
+			Timeout: s.Timeout, RootCAs: roots, Secrets: slack.WebhookSecrets(url), Log: log, Version: buildVersion(),
 		}))
 	}
 	token, err := s.TokenCredential().Read()
@@ -244,7 +248,9 @@ func slackClient(s *config.Slack, log *slog.Logger) (notify.Messenger, error) {
 	}
 	return slack.New(slack.Options{
 		Token: token, APIURL: s.APIURL,
-		Transport: notify.NewTransport(notify.TransportOptions{Timeout: s.Timeout, Secrets: []string{token}, Log: log, Version: buildVersion()}),
+		Transport: notify.NewTransport(notify.TransportOptions{
+			Timeout: s.Timeout, RootCAs: roots, Secrets: notify.SecretForms("", token), Log: log, Version: buildVersion(),
+		}),
 	})
 }
 

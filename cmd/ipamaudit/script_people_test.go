@@ -2,6 +2,10 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync/atomic"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -13,6 +17,8 @@ import (
 type people struct {
 	jira  *fakejira.Server
 	slack *fakeslack.Server
+	// passed counts the requests that came through the proxy.
+	passed atomic.Int32
 }
 
 type peopleKey struct{}
@@ -44,5 +50,40 @@ func scriptTold(ts *testscript.TestScript, neg bool, args []string) {
 	tickets, messages := fmt.Sprint(len(p.jira.Issues())), fmt.Sprint(len(p.slack.Messages("C0CALICO")))
 	if tickets != args[0] || messages != args[1] {
 		ts.Fatalf("%s tickets and %s messages, want %s and %s", tickets, messages, args[0], args[1])
+	}
+}
+
+// scriptProxy: proxy starts an HTTP proxy, puts its address into $PROXY, and
+// makes http://jira.test/ and http://slack.test/ the people of the script. There
+// is no other way to them.
+func scriptProxy(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: proxy")
+	}
+	p := ts.Value(peopleKey{}).(*people)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.passed.Add(1)
+		switch r.URL.Host {
+		case "jira.test":
+			p.jira.ServeHTTP(w, r)
+		case "slack.test":
+			p.slack.ServeHTTP(w, r)
+		default:
+			http.Error(w, "no way to "+r.URL.Host, http.StatusBadGateway)
+		}
+	}))
+	ts.Defer(srv.Close)
+	ts.Setenv("PROXY", srv.URL)
+}
+
+// scriptProxied: proxied N wants at least N requests to have come that way.
+func scriptProxied(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: proxied N")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	if n := int(ts.Value(peopleKey{}).(*people).passed.Load()); n < want {
+		ts.Fatalf("%d requests came through the proxy, want %d", n, want)
 	}
 }

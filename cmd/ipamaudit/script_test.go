@@ -90,6 +90,8 @@ func TestScripts(t *testing.T) {
 			"allids":   scriptAllIDs,
 			"people":   scriptPeople,
 			"told":     scriptTold,
+			"proxy":    scriptProxy,
+			"proxied":  scriptProxied,
 			"hang":     scriptHang,
 			"hung":     scriptHung,
 

@@ -79,7 +79,7 @@ func New(o Options) (*Client, error) {
 	}
 	o.BrowseURL = strings.TrimSuffix(o.BrowseURL, "/")
 	if o.Transport == nil {
-		o.Transport = notify.NewTransport(notify.TransportOptions{Secrets: []string{o.Token}})
+		o.Transport = notify.NewTransport(notify.TransportOptions{Secrets: notify.SecretForms(o.User, o.Token)})
 	}
 	var rt http.RoundTripper
 	switch {
@@ -175,9 +175,9 @@ func (c *Client) text(resp *gojira.Response, err error) error {
 		const most = 300
 		msg := strings.Join(strings.Fields(err.Error()), " ")
 		if len(msg) > most {
-			return notify.Redact(errors.New(strings.ToValidUTF8(msg[:most], "")+"…"), c.o.Token)
+			return notify.Redact(errors.New(strings.ToValidUTF8(msg[:most], "")+"…"), notify.SecretForms(c.o.User, c.o.Token)...)
 		}
-		return notify.Redact(err, c.o.Token)
+		return notify.Redact(err, notify.SecretForms(c.o.User, c.o.Token)...)
 	}
 	parts := slices.Clone(said.ErrorMessages)
 	var fields []string
@@ -190,7 +190,7 @@ func (c *Client) text(resp *gojira.Response, err error) error {
 	if resp != nil {
 		status = resp.Status
 	}
-	return notify.Redact(errors.New(strings.TrimSpace(status+" "+strings.Join(parts, "; "))), c.o.Token)
+	return notify.Redact(errors.New(strings.TrimSpace(status+" "+strings.Join(parts, "; "))), notify.SecretForms(c.o.User, c.o.Token)...)
 }
 
 // issueFields are what is read of an issue. Cloud's search brings the id alone

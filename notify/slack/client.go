@@ -53,7 +53,7 @@ func New(o Options) (*Client, error) {
 		return nil, errors.New("slack: no token")
 	}
 	if o.Transport == nil {
-		o.Transport = notify.NewTransport(notify.TransportOptions{Secrets: []string{o.Token}})
+		o.Transport = notify.NewTransport(notify.TransportOptions{Secrets: notify.SecretForms("", o.Token)})
 	}
 	if o.Pace == 0 {
 		o.Pace = 1100 * time.Millisecond
