@@ -38,6 +38,8 @@ type TicketPolicy struct {
 	MinSeverity checks.Severity
 	// After is how many runs in a row must see a finding before it is filed.
 	After func(check string) int
+	// Adopt files one baseline per project instead of a ticket for each problem.
+	Adopt bool
 	// MaxNew caps the tickets created in one run; default 20.
 	MaxNew int
 
