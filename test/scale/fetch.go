@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -53,9 +54,15 @@ func Fetch(ctx context.Context, config *rest.Config, s Settings) (Fetched, error
 		group.Go(func() error {
 			cont := ""
 			for {
-				n, next, err := fetchPage(ctx, client, config.Host+path, s, cont)
-				total.Add(n)
-				requests.Add(1)
+				var n int64
+				var next string
+				err := errBusy
+				// A server that is short of time answers 429 or 504: that is part of the price.
+				for tries := 0; errors.Is(err, errBusy) && tries < 6; tries++ {
+					n, next, err = fetchPage(ctx, client, config.Host+path, s, cont)
+					total.Add(n)
+					requests.Add(1)
+				}
 				if err != nil {
 					return fmt.Errorf("%s: %w", path, err)
 				}
@@ -68,6 +75,8 @@ func Fetch(ctx context.Context, config *rest.Config, s Settings) (Fetched, error
 	err = group.Wait()
 	return Fetched{time.Since(began), total.Load(), requests.Load()}, err
 }
+
+var errBusy = errors.New("the API server refuses")
 
 func fetchPage(ctx context.Context, client *http.Client, address string, s Settings, cont string) (int64, string, error) {
 	query := url.Values{"limit": {strconv.Itoa(s.Page)}}
@@ -86,7 +95,7 @@ func fetchPage(ctx context.Context, client *http.Client, address string, s Setti
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return 0, "", fmt.Errorf("%s", resp.Status)
+		return 0, "", fmt.Errorf("%w: %s", errBusy, resp.Status)
 	}
 	return discard(resp.Body)
 }
