@@ -161,6 +161,7 @@ func (c *ClusterReport) examine(ctx context.Context, collected *ipam.Snapshot, o
 	c.Status = Complete
 	outs := runChecks(&s, o, t)
 	confirm(ctx, &s, o, t, outs)
+	checks.LinkCauses(&s, outs)
 	for i, out := range outs {
 		k := checkReport(o.Checks[i], out, &s, o.RequireRoutes)
 		if k.Incomplete {

@@ -250,13 +250,15 @@ func (rec *FindingRecord) was() *Previous {
 	return &Previous{Severity: rec.Severity, Affected: rec.Affected}
 }
 
-// sortFindings puts what is there first, then what may be, then what is gone.
+// sortFindings puts what is there first, then what may be, then what is gone;
+// of what is equally bad causes come before symptoms.
 func sortFindings(fs []Finding) {
 	order := map[FindingState]int{StateUnknown: 1, StateResolved: 2}
 	slices.SortStableFunc(fs, func(a, b Finding) int {
 		return cmp.Or(
 			cmp.Compare(order[a.State], order[b.State]),
 			cmp.Compare(b.Severity.Rank(), a.Severity.Rank()),
+			cmp.Compare(checks.Depth(a.Check), checks.Depth(b.Check)),
 			cmp.Compare(a.Check, b.Check),
 			cmp.Compare(a.Subject.String(), b.Subject.String()),
 			cmp.Compare(a.Fingerprint, b.Fingerprint),

@@ -222,7 +222,7 @@ func (d *Digest) link(cluster, check string) Link {
 func sortGroups(gs []Group) {
 	slices.SortStableFunc(gs, func(a, b Group) int {
 		return cmp.Or(cmp.Compare(b.Severity.Rank(), a.Severity.Rank()),
-			cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Check, b.Check))
+			cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(checks.Depth(a.Check), checks.Depth(b.Check)), cmp.Compare(a.Check, b.Check))
 	})
 }
 

@@ -49,7 +49,7 @@ func Problems(r *audit.Report, st *audit.State, p TicketPolicy) []Problem {
 	}
 	slices.SortStableFunc(out, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(b.Seen.Severity.Rank(), a.Seen.Severity.Rank()),
-			cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Check, b.Check))
+			cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(checks.Depth(a.Check), checks.Depth(b.Check)), cmp.Compare(a.Check, b.Check))
 	})
 	return out
 }

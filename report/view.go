@@ -71,7 +71,7 @@ func newClusterView(r *audit.ClusterReport) clusterView {
 		}
 	}
 	slices.SortStableFunc(c.active, func(a, b *audit.Finding) int {
-		return cmp.Or(b.Severity.Rank()-a.Severity.Rank(), strings.Compare(a.Check, b.Check))
+		return cmp.Or(b.Severity.Rank()-a.Severity.Rank(), checks.Depth(a.Check)-checks.Depth(b.Check), strings.Compare(a.Check, b.Check))
 	})
 	for _, ch := range r.Checks {
 		switch ch.Status {
