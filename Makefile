@@ -53,7 +53,7 @@ soak: ## A million steps of tickets, 25,000 made-up clusters, 50 audits of a chu
 
 .PHONY: test-race
 test-race: ## Run the unit tests under the race detector (needs a C compiler)
-	CGO_ENABLED=1 go test -race ./...
+	CGO_ENABLED=1 go test -race -short -timeout 30m $$(go list ./... | grep -v /fixtures/generate)
 
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end tests against real API servers (a Go module of its own in test/)
