@@ -98,7 +98,7 @@ func problem(c *audit.ClusterReport, check string, st *audit.State, p TicketPoli
 			suppressed = true
 		case !f.Severity.AtLeast(p.MinSeverity):
 			tooMild = true
-		case max(f.Runs, 1) < p.After(check):
+		case max(f.Runs, 1) < max(p.After(check), looks(f)):
 			tooFresh = true
 		default:
 			out.Findings = append(out.Findings, f)
@@ -135,6 +135,14 @@ func looked(c *audit.ClusterReport, check string) bool {
 	return slices.ContainsFunc(c.Checks, func(r audit.CheckReport) bool {
 		return r.ID == check && r.Status == checks.StatusOK
 	})
+}
+
+// looks is how many runs in a row have to see the finding before it is proven.
+func looks(f audit.Finding) int {
+	if f.SecondLook {
+		return 2
+	}
+	return 1
 }
 
 func sortFindings(fs []audit.Finding) {
