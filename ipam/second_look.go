@@ -43,6 +43,7 @@ func NewSecondLook(s *Snapshot, again []Resource) *SecondLook {
 			l.seen[r] = make([]bool, len(s.Handles))
 		case ResNodes:
 			l.seen[r] = make([]bool, len(s.Nodes))
+		default: // nothing else is looked at twice
 		}
 	}
 	return l

@@ -99,9 +99,11 @@ func (t *tickets) observe(ctx context.Context) (Remote, error) {
 	return remote, nil
 }
 
-func (t *tickets) projects() []string {
+func (t *tickets) projects() []string { return projectsOf(t.problems) }
+
+func projectsOf(problems []Problem) []string {
 	var out []string
-	for _, p := range t.problems {
+	for _, p := range problems {
 		out = append(out, p.Projects...)
 	}
 	slices.Sort(out)
@@ -112,6 +114,11 @@ func (t *tickets) knownIDs() []string {
 	var out []string
 	for _, p := range t.problems {
 		if ts := t.state.Tickets[p.Fingerprint]; ts != nil && ts.ID != "" {
+			out = append(out, ts.ID)
+		}
+	}
+	for _, project := range t.projects() {
+		if ts := t.state.Tickets[baselineFingerprint(project)]; ts != nil && ts.ID != "" {
 			out = append(out, ts.ID)
 		}
 	}
@@ -398,6 +405,9 @@ func (t *tickets) change(ctx context.Context, a Action) error {
 func (t *tickets) edit(a Action) (Edit, bool) {
 	var e Edit
 	var ok bool
+	if a.edited != "" {
+		return Edit{Description: a.edited}, true
+	}
 	switch a.Kind {
 	case Update, Reopen:
 		e.Description, ok = ReplaceSection(a.Issue.Description, a.Ticket)

@@ -96,8 +96,7 @@ var (
 		"503", "503 later", "429", "429 later", "429 date", "429 long", "hang before", "hang after", "html 401", "expired",
 		"drop labels", "second run", "taken over",
 	}
-	saveFaults  = []string{"crash before", "crash after", "disk full", "second run"}
-	resolutions = []string{"Done", "Won't Fix", "Duplicate", "Fixed"}
+	saveFaults = []string{"crash before", "crash after", "disk full", "second run"}
 )
 
 // newHistory makes the history of a seed.

@@ -134,7 +134,6 @@ func (u *universe) rest() {
 		}
 	}
 	u.book.settled(u)
-	before := 0
 	writes := func() int {
 		n := u.slack.Count("POST", "api/chat.update") + u.jira.Count("POST", "rest/api/2/issue") + u.jira.Count("PUT", "rest/api/2/issue/*") +
 			u.jira.Count("POST", "rest/api/2/issue/*/comment") + u.jira.Count("POST", "rest/api/2/issue/*/transitions")
@@ -143,7 +142,7 @@ func (u *universe) rest() {
 		}
 		return n
 	}
-	before = writes()
+	before := writes()
 	night()
 	if n := writes() - before; n > 0 {
 		u.book.violate("no silence", "%d writes in a night without a change", n)

@@ -46,6 +46,8 @@ type Action struct {
 	// ref is what the issue says, ours whether it still says so.
 	ref  Ref
 	ours bool
+	// edited is the whole new description, where it is not made from Ticket.
+	edited string
 }
 
 // Tickets is the plan for all tickets, in the order of the problems.
@@ -77,6 +79,7 @@ type Remote struct {
 func PlanTickets(problems []Problem, remote Remote, st *audit.State, p TicketPolicy, now time.Time) Tickets {
 	p = p.WithDefaults()
 	pl := planner{remote: remote, policy: p, now: now, braked: brake(problems, remote, st, p, now)}
+	pl.readBaselines(problems, st)
 	for _, problem := range problems {
 		ts := st.Tickets[problem.Fingerprint]
 		if ts == nil {
@@ -85,6 +88,11 @@ func PlanTickets(problems []Problem, remote Remote, st *audit.State, p TicketPol
 		if a := pl.action(problem, ts); a.Kind != None || a.Issue != nil {
 			pl.out.Actions = append(pl.out.Actions, a)
 		}
+	}
+	pl.adopt(st)
+	if pl.covered > 0 {
+		pl.out.Notices = append(pl.out.Notices, fmt.Sprintf("%s of the baseline still there, without a ticket of its own",
+			count(pl.covered, "problem is", "problems are")))
 	}
 	if pl.braked {
 		pl.out.Notices = append(pl.out.Notices, brakeNotice)
@@ -147,6 +155,10 @@ type planner struct {
 	braked  bool
 	created int
 	out     Tickets
+	// What is in a baseline, and what is to come into one.
+	baselines baselines
+	adopted   []Problem
+	covered   int
 }
 
 func (pl *planner) action(p Problem, ts *audit.TicketState) Action {
@@ -190,6 +202,17 @@ func (pl *planner) absent(a Action, ts *audit.TicketState) Action {
 		return a
 	case ts.ID != "" && pl.remote.Missing[ts.ID] && !deleted(ts, pl.policy, pl.now):
 		return a.skip(ts.Key + " cannot be seen: deleted, or hidden from this account. If it stays so, the next run files a new ticket")
+	}
+	if a.Problem.baseline == nil {
+		switch {
+		case pl.inBaseline(a.Problem):
+			return a
+		case pl.baselines.pending:
+			return a.skip("a baseline may have been created a moment ago and search does not show it yet: the next run looks again")
+		case pl.policy.Adopt && ts.Intent == nil && !pl.baselines.open[a.Problem.Project]:
+			pl.adopted = append(pl.adopted, a.Problem)
+			return a
+		}
 	}
 	a.Kind = Create
 	return pl.creating(a, ts)

@@ -39,6 +39,8 @@ type TicketPolicy struct {
 	// After is how many runs in a row must see a finding before it is filed; one
 	// that a single look cannot prove waits for the second in any case.
 	After func(check string) int
+	// Adopt files one baseline per project instead of a ticket for each problem.
+	Adopt bool
 	// MaxNew caps the tickets created in one run; default 20.
 	MaxNew int
 

@@ -34,6 +34,8 @@ type Problem struct {
 	// included; 0 unless this run of the cluster was complete and clean.
 	CleanRuns int
 	cluster   *audit.ClusterReport
+	// baseline are the problems that a baseline stands for.
+	baseline []Problem
 }
 
 // Problems lists every (cluster, check) of the report, worst first. The state

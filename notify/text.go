@@ -1,7 +1,9 @@
 package notify
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -36,14 +38,36 @@ func clip(s string, limit int) string {
 	return string([]rune(s)[:limit-1]) + "…"
 }
 
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
 // maxCell bounds one value inside a line. Kubernetes names have at most 253
 // characters and are never cut by it.
 const maxCell = 600
 
 // wiki writes an untrusted value for Jira's wiki markup outside of {code}.
 // https://jira.atlassian.com/secure/WikiRendererHelpAction.jspa
+// What stands between backquotes, a command as a rule, is shown in Jira's way.
 func wiki(s string) string {
-	runes := []rune(clip(clean(s), maxCell))
+	parts := strings.Split(clip(clean(s), maxCell), "`")
+	if len(parts)%2 == 0 {
+		return wikiEscape(strings.Join(parts, "`"))
+	}
+	var b strings.Builder
+	for i, p := range parts {
+		switch {
+		case i%2 == 0:
+			b.WriteString(wikiEscape(p))
+		case p == "" || p != strings.TrimSpace(p) || strings.ContainsAny(p, "{}"):
+			b.WriteString("`" + wikiEscape(p) + "`")
+		default:
+			b.WriteString("{{" + wikiEscape(p) + "}}")
+		}
+	}
+	return b.String()
+}
+
+func wikiEscape(s string) string {
+	runes := []rune(s)
 	var b strings.Builder
 	for i, r := range runes {
 		switch {

@@ -20,7 +20,9 @@ func TestEscapes(t *testing.T) {
 		{"<!channel> & <@U1>", `<\!channel> & <@U1>`, "&lt;!channel&gt; &amp; &lt;@U1&gt;", "&lt;!channel&gt; &amp; &lt;@U1&gt;"},
 		{"x\ny\x00z\u202eq", "x y zq", "x y zq", "x y zq"},
 		{"fd00:100:ab::1", "fd00:100:ab\\::1", "fd00:\u200b100:\u200bab:\u200b:1", "fd00:100:ab::1"},
-		{"`rm`", "`rm`", "'rm'", "'rm'"},
+		{"`rm`", "{{rm}}", "'rm'", "'rm'"},
+		{"hit by `blackhole 10.0.0.0/26 *` here", `hit by {{blackhole 10.0.0.0/26 \*}} here`, "hit by 'blackhole 10.0.0.0/26 \u200b*\u200b' here", "hit by 'blackhole 10.0.0.0/26 *' here"},
+		{"one ` and `{x}` ` `", "one ` and `\\{x\\}` ` `", "one ' and '{x}' ' '", "one ' and '{x}' ' '"},
 		{"-x- \xff", `\-x\- �`, "-x- �", "-x- �"},
 		{"done (/) 10:30", `done \(/) 10:30`, "done (/) 10:30", "done (/) 10:30"},
 	} {

@@ -48,6 +48,9 @@ func (p Problem) Ticket(policy TicketPolicy) Ticket {
 // summary names cluster, check and the worst finding, without any figure that
 // changes from night to night.
 func (p Problem) summary() string {
+	if p.baseline != nil {
+		return fmt.Sprintf("Calico IPAM audit: baseline of %s", count(len(p.baseline), "problem", "problems"))
+	}
 	s := "[" + clean(p.Cluster) + "] " + p.Check + ": "
 	first := p.Findings[0]
 	if len(p.Findings) == 1 {
@@ -217,6 +220,9 @@ func (t Ticket) Body(budget int) string {
 
 func (t Ticket) body() []string {
 	p := t.problem
+	if p.baseline != nil {
+		return p.baselineBody()
+	}
 	lines := []string{
 		"||Cluster|" + wiki(p.Cluster) + "|",
 		"||Check|" + wiki(p.Check) + "|",

@@ -71,11 +71,11 @@ func freeOf(free, of uint64, what string, before uint64, known bool) string {
 	case !known:
 		return s
 	case free < before:
-		return s + fmt.Sprintf(" ↘ (was %s)", short(before))
+		return fmt.Sprintf("↘ %s (was %s)", s, short(before))
 	case free > before:
-		return s + fmt.Sprintf(" ↗ (was %s)", short(before))
+		return fmt.Sprintf("↗ %s (was %s)", s, short(before))
 	default:
-		return s + " →"
+		return "→ " + s
 	}
 }
 

@@ -28,9 +28,9 @@ func TestTrend(t *testing.T) {
 	got := d.Parent().String()
 	want := strings.Join([]string{
 		":bar_chart: *Fullest pools*",
-		"• `prod-2` full: 0 of 64 blocks free →, 30 of 4096 addresses free ↗ (was 12)",
+		"• `prod-2` full: → 0 of 64 blocks free, ↗ 30 of 4096 addresses free (was 12)",
 		"• `prod-2` v6: 10¹² and more of 10¹² and more blocks free, 10¹² and more of 10¹² and more addresses free",
-		"• `prod-1` shrinks: 20 of 64 blocks free ↘ (was 25), 1100 of 4096 addresses free →",
+		"• `prod-1` shrinks: ↘ 20 of 64 blocks free (was 25), → 1100 of 4096 addresses free",
 		"",
 	}, "\n")
 	if !strings.Contains(got, want) {

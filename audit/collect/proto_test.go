@@ -47,7 +47,7 @@ func TestProtoIsJSON(t *testing.T) {
 		func(q *resource.Quantity, c randfill.Continue) {
 			*q = *resource.NewQuantity(c.Int63n(1000), resource.DecimalSI)
 		},
-		func(f *metav1.FieldsV1, _ randfill.Continue) { f.Raw = []byte("{}") },
+		func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawBytes([]byte("{}")) },
 	)
 	for name, k := range protoKinds() {
 		t.Run(name, func(t *testing.T) {

@@ -86,6 +86,7 @@ func (o *runOptions) policy(a *app) notify.Options {
 	opts := notify.Options{DryRun: o.dryRun, Now: a.now}
 	if c.Jira.Enabled {
 		opts.Tickets = ticketPolicy(c)
+		opts.Tickets.Adopt = o.adopt
 	}
 	if c.Slack.Enabled {
 		opts.Digest = digestPolicy(c)

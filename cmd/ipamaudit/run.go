@@ -25,6 +25,7 @@ type runOptions struct {
 	only, skip        []string
 	outputs           []string
 	notify, dryRun    bool
+	adopt             bool
 	saveState         bool
 	runID             string
 	quiet, details    bool
@@ -69,6 +70,7 @@ When several apply the order is 2, 3, 4, 1.`,
 	f.StringArrayVarP(&o.outputs, "output", "o", nil, "`FORMAT[=FILE]`, repeatable: "+strings.Join(report.Formats(), ", ")+"; one at most without a file (default table)")
 	f.BoolVar(&o.notify, "notify", false, "file tickets and post digests")
 	f.BoolVar(&o.dryRun, "dry-run", false, "with --notify: print every ticket and message instead of sending it")
+	f.BoolVar(&o.adopt, "adopt", false, "with --notify, in a first run: one ticket per project for all that is there, instead of one for each problem")
 	f.BoolVar(&o.saveState, "save-state", false, "remember this run for the next one (implied by --notify)")
 	f.StringVar(&o.runID, "run-id", "", "`ID` of the run: the same id updates the same digest (default the UTC date)")
 	f.StringVar(&o.failOn, "fail-on", "high", "lowest severity that makes the exit code 1: none, low, medium, high, critical")
@@ -110,6 +112,9 @@ func (o *runOptions) complete(a *app, cmd *cobra.Command) error {
 	}
 	if o.notify && !o.config.Jira.Enabled && !o.config.Slack.Enabled {
 		o.log.Warn("--notify tells nobody: neither jira.enabled nor slack.enabled is set")
+	}
+	if o.adopt && !o.notify {
+		return usage("--adopt files tickets: give it with --notify")
 	}
 	if o.specs, err = o.reportSpecs(); err != nil {
 		return usage("%w", err)

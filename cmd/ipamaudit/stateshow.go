@@ -114,7 +114,7 @@ func ticketRows(st *audit.State) []table.Row {
 		rows = append(rows, table.Row{text.Terminal(cmp.Or(t.Key, "none yet")), text.Terminal(t.Cluster), text.Terminal(t.Check), string(t.Severity), is})
 	}
 	slices.SortFunc(rows, func(a, b table.Row) int {
-		return cmp.Or(cmp.Compare(a[1].(string), b[1].(string)), cmp.Compare(a[2].(string), b[2].(string)))
+		return cmp.Or(cmp.Compare(fmt.Sprint(a[1]), fmt.Sprint(b[1])), cmp.Compare(fmt.Sprint(a[2]), fmt.Sprint(b[2])))
 	})
 	return rows
 }

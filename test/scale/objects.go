@@ -79,7 +79,7 @@ func pod(n int, node string, ip netip.Addr) *corev1.Pod {
 			Labels:          map[string]string{"app": app, "pod-template-hash": "7d4f8c7b9"},
 			Annotations:     map[string]string{"cni.projectcalico.org/containerID": container, "cni.projectcalico.org/podIP": ip.String() + "/32", "cni.projectcalico.org/podIPs": ip.String() + "/32"},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app + "-7d4f8c7b9", UID: types.UID(uid(app)), Controller: &yes, BlockOwnerDeletion: &yes}},
-			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", Operation: "Update", APIVersion: "v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}},
+			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", Operation: "Update", APIVersion: "v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields)}},
 		},
 		Spec: corev1.PodSpec{
 			NodeName: node, ServiceAccountName: "default", RestartPolicy: "Always", DNSPolicy: "ClusterFirst", SchedulerName: "default-scheduler",
