@@ -28,10 +28,11 @@ func affinityConflicts() Check {
 		SeverityNote: "Several affinities for one block: critical where BIRD programs the routes, the block is in use and the wrong affinity takes part (from v3.24 a pending one does not), else high. " +
 			"Affinity without a block: medium, high when it overlaps blocks, has a foreign size or several nodes claim it. A name that differs only in case: high. " +
 			"Owner without affinity or a pending one: medium. Nobody's block: low, medium when it holds addresses or blocks are scarce.",
-		Skewed:  true,
-		Needs:   []ipam.Resource{ipam.ResBlocks, ipam.ResAffinities, ipam.ResNodes},
-		Uses:    []ipam.Resource{ipam.ResPools, ipam.ResPods, ipam.ResClusterInfo, ipam.ResBGPConfig, ipam.ResFelixConfig, ipam.ResReservations},
-		Decides: []ipam.Resource{ipam.ResPools},
+		Skewed:     true,
+		Needs:      []ipam.Resource{ipam.ResBlocks, ipam.ResAffinities, ipam.ResNodes},
+		Uses:       []ipam.Resource{ipam.ResPools, ipam.ResPods, ipam.ResClusterInfo, ipam.ResBGPConfig, ipam.ResFelixConfig, ipam.ResReservations},
+		Decides:    []ipam.Resource{ipam.ResPools},
+		SecondLook: "that a deletion hangs",
 		Params: []Param{
 			{Name: "settle", Type: "duration", Default: "10m", Doc: "affinities and blocks younger than this are left alone"},
 			percentParam("scarcePercent", 10, "share of free blocks below which an ownerless block is medium"),
@@ -82,7 +83,7 @@ func runAffinityConflicts(in *Input) Result {
 		// The worst one gives the title; equal ones keep the order they are looked for in.
 		slices.SortStableFunc(found, func(a, b conflict) int { return b.severity.Rank() - a.severity.Rank() })
 		f := Finding{
-			Severity: found[0].severity, Evidence: found[0].evidence,
+			Severity: found[0].severity, Evidence: found[0].evidence, SecondLook: found[0].evidence == Inferred,
 			Subject:     Subject{Kind: KindBlock, Name: cl.cidr.String()},
 			Title:       found[0].title,
 			Affected:    cl.affected(in),

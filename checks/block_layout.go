@@ -291,7 +291,11 @@ func replaceBlockSteps(in *Input, c commands, blocks []*ipam.Block) []Step {
 			owners = append(owners, b.Owner.Name)
 		}
 	}
-	var steps []Step
+	steps := []Step{{
+		Title:    "See what these blocks hold, and whose they are",
+		Commands: []string{c.showBlocks(), "kubectl get " + c.resource(ipam.ResBlocks) + " -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity"},
+		Risk:     Safe, Verify: "They are still there, and hold what the finding says.",
+	}}
 	if len(empty) > 0 {
 		s := Step{
 			Title: "Delete what is empty of " + names(cidrs, 5) + "; while the datastore is locked no pod can start",

@@ -42,10 +42,10 @@ type Check struct {
 	Skewed bool
 	// AnyIPAM checks also speak about clusters without Calico IPAM.
 	AnyIPAM bool
-	// TicketAfter is the number of consecutive runs before a ticket is filed;
-	// 0 means 1.
-	TicketAfter int
-	Params      []Param
+	// SecondLook says which of its findings one look cannot prove: they set
+	// Finding.SecondLook, and a ticket waits for the second run in a row.
+	SecondLook string
+	Params     []Param
 	// Example returns the remediation with placeholders in place of names.
 	Example func() []Step
 	// References are the public reports and source files behind the rule.

@@ -23,7 +23,7 @@ func datastoreLocked() Check {
 		SeverityNote: "Medium at first; critical with pods waiting, or in the second run in a row.",
 		Needs:        []ipam.Resource{ipam.ResClusterInfo},
 		Uses:         []ipam.Resource{ipam.ResPods, ipam.ResEvents},
-		TicketAfter:  2,
+		SecondLook:   "that a lock was forgotten while no pod waits",
 		Params:       []Param{{Name: "settle", Type: "duration", Default: "2m", Doc: "pods younger than this do not count as waiting"}},
 		Example:      func() []Step { return unlockSteps(exampleCommands()) },
 		References: []string{
@@ -43,7 +43,7 @@ func runDatastoreLocked(in *Input) Result {
 		return Result{}
 	}
 	f := Finding{
-		Severity: Medium, IfItStays: Critical,
+		Severity: Medium, IfItStays: Critical, SecondLook: true,
 		Subject:     Subject{Kind: KindCluster, Name: in.Cluster.Name},
 		Title:       "Calico's datastore is locked: no pod can start",
 		Affected:    []Affected{{Kind: KindCluster, Name: in.Cluster.Name, Note: "ClusterInformation default: datastoreReady false"}},
@@ -69,7 +69,7 @@ func runDatastoreLocked(in *Input) Result {
 		f.Affected = append(f.Affected, Affected{Kind: KindPod, Namespace: p.Namespace, Name: p.Name, Note: note})
 	}
 	if stuck > 0 {
-		f.Severity = Critical
+		f.Severity, f.SecondLook = Critical, false
 		detail = append(detail, fmt.Sprintf("%s for an address, %d with events that say why", count(uint64(stuck), "pod")+" waiting", said))
 	} else {
 		detail = append(detail, "No pod was seen waiting: it may be a clean-up that is going on right now")

@@ -60,8 +60,8 @@ func (c Check) needsText() string {
 	if len(c.Uses) > 0 {
 		parts = append(parts, "Uses where it was read: "+code(c.Uses)+".")
 	}
-	if c.TicketAfter > 1 {
-		parts = append(parts, fmt.Sprintf("One look cannot prove it: a ticket is filed after %d runs in a row.", c.TicketAfter))
+	if c.SecondLook != "" {
+		parts = append(parts, "One look cannot prove "+c.SecondLook+": no ticket before the second run in a row that finds it.")
 	}
 	return strings.Join(parts, " ")
 }

@@ -138,6 +138,9 @@ type Finding struct {
 	Detail string `json:"detail"`
 	// Affected lists all objects; readers cut, the report does not.
 	Affected []Affected `json:"affected"`
+	// SecondLook is true where one look proves nothing: no ticket before the
+	// second run in a row.
+	SecondLook bool `json:"-"`
 	// CausedBy are fingerprints of the findings that explain this one.
 	CausedBy    []string `json:"causedBy"`
 	Remediation []Step   `json:"remediation"`

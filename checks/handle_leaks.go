@@ -25,7 +25,7 @@ func handleLeaks() Check {
 		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResHandles},
 		Uses:         []ipam.Resource{ipam.ResPods, ipam.ResClusterInfo},
-		TicketAfter:  2,
+		SecondLook:   "that a handle is left over",
 		Params: []Param{
 			{Name: "grace", Type: "duration", Default: "20m", Doc: "age below which a handle or allocation is not judged"},
 			{Name: "mediumHandles", Type: "integer", Default: 1000, Min: ptr(0.0), Max: ptr(1e9), Doc: "handles left over from which it is medium (and more than twice the pods)"},
@@ -88,9 +88,9 @@ func runHandleLeaks(in *Input) Result {
 		return res
 	}
 	f := Finding{
-		Severity: Low,
-		Subject:  Subject{Kind: KindCluster, Name: in.Cluster.Name},
-		Title:    "Handles and addresses in IPAM do not match",
+		Severity: Low, SecondLook: true,
+		Subject: Subject{Kind: KindCluster, Name: in.Cluster.Name},
+		Title:   "Handles and addresses in IPAM do not match",
 	}
 	detail := []string{fmt.Sprintf("%s for %s", plain(len(in.Handles), "handle", "handles"), plain(len(used), "handle ID in blocks", "handle IDs in blocks"))}
 	if len(missing) > 0 {
@@ -189,15 +189,15 @@ func handleSteps(c commands, in *Input, leaked []*ipam.Handle, missing []ipam.Al
 				unused = append(unused, a.IP)
 			}
 		}
-		s := Step{
+		hold := []Step{{
 			Title:    "Those without a handle that are in use stay until their pods are gone; then release them one by one",
 			Commands: []string{again("--check handle-leaks")},
 			Risk:     Safe, Verify: "The finding lists them with their pods.",
-		}
+		}}
 		if len(unused) > 0 {
-			s = releaseEach(c, "Release the addresses that have no handle and no user, one by one: nothing else frees them. Those of running pods wait until the pod is gone", unused)
+			hold = releaseEach(c, "Release the addresses that have no handle and no user, one by one: nothing else frees them. Those of running pods wait until the pod is gone", unused)
 		}
-		steps = append(steps, s)
+		steps = append(steps, hold...)
 	}
 	return steps
 }

@@ -29,7 +29,7 @@ func ipamConfig() Check {
 		Uses: []ipam.Resource{ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResBGPFilters, ipam.ResFelixConfig, ipam.ResClusterInfo,
 			ipam.ResBlocks, ipam.ResPods, ipam.ResNamespaces},
 		Example: func() []Step {
-			return append([]Step{routingStep(exampleCommands(), "Let the network carry host routes")}, strictStep(exampleCommands()))
+			return append([]Step{settingsStep(exampleCommands()), routingStep(exampleCommands(), "Let the network carry host routes")}, strictStep(exampleCommands()))
 		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/1138", "https://phabricator.wikimedia.org/T296303",
@@ -77,6 +77,7 @@ func runIPAMConfig(in *Input) Result {
 		Subject:  Subject{Kind: KindCluster, Name: in.Cluster.Name},
 		Title:    "IPAM settings do not fit this cluster",
 	}
+	f.Remediation = []Step{settingsStep(commandsFor(in.Snapshot))}
 	var detail []string
 	for _, s := range found {
 		detail = append(detail, s.detail)
@@ -96,6 +97,15 @@ func runIPAMConfig(in *Input) Result {
 	f.Detail = strings.Join(detail, ". ") + "."
 	res.Findings = []Finding{f}
 	return res
+}
+
+// settingsStep looks at the settings.
+func settingsStep(c commands) Step {
+	return Step{
+		Title:    "See what the settings are",
+		Commands: []string{"calicoctl ipam show --show-configuration", "kubectl get " + c.resource(ipam.ResIPAMConfig) + " default -o yaml   # NotFound: Calico's defaults"},
+		Risk:     Safe, Verify: "They are still those of the finding.",
+	}
 }
 
 // windowsSetting: calico-ipam refuses pods on Windows without strict affinity

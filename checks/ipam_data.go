@@ -79,17 +79,17 @@ func runIPAMData(in *Input) Result {
 func dataLostSteps(c commands) []Step {
 	return []Step{
 		{
-			Title:    "Stop new pods from taking addresses in use: lock the datastore (no pod can start meanwhile)",
-			Commands: []string{"calicoctl datastore migrate lock"},
-			Risk:     Disruptive, Verify: "kubectl get " + c.resource(ipam.ResClusterInfo) + " default -o jsonpath='{.spec.datastoreReady}'   # false",
-		},
-		{
 			Title: "See what is left, and who removed the rest (an operator, a chart, a restore)",
 			Commands: []string{
 				"kubectl get " + c.resource(ipam.ResPools) + "," + c.resource(ipam.ResBlocks) + "," + c.resource(ipam.ResAffinities),
 				"kubectl get events -A --sort-by=.lastTimestamp | tail -50",
 			},
 			Risk: Safe, Verify: "You know whether a backup of these objects exists.",
+		},
+		{
+			Title:    "Stop new pods from taking addresses in use: lock the datastore (no pod can start meanwhile)",
+			Commands: []string{"calicoctl datastore migrate lock"},
+			Risk:     Disruptive, Verify: "kubectl get " + c.resource(ipam.ResClusterInfo) + " default -o jsonpath='{.spec.datastoreReady}'   # false",
 		},
 		{
 			Title:    "Restore the pools, blocks, affinities and handles from a backup; without one restore the pools, unlock, and recreate every pod node by node",

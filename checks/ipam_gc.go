@@ -26,8 +26,8 @@ func ipamGC() Check {
 		Skewed:       true,
 		Uses: []ipam.Resource{ipam.ResDeployments, ipam.ResKubeCtrl, ipam.ResBlocks, ipam.ResHandles, ipam.ResNodes, ipam.ResPods,
 			ipam.ResClusterInfo, ipam.ResPools},
-		TicketAfter: 2,
-		Params:      []Param{{Name: "stalledAfter", Type: "duration", Default: "1h", Doc: "age of what is left behind from which the collector has stalled; at least twice its grace period"}},
+		SecondLook: "that the collector has stalled or is down",
+		Params:     []Param{{Name: "stalledAfter", Type: "duration", Default: "1h", Doc: "age of what is left behind from which the collector has stalled; at least twice its grace period"}},
 		Example: func() []Step {
 			return append(restartCollectorSteps(exampleCommands(), "NAMESPACE", "calico-kube-controllers"), graceStep(exampleCommands()))
 		},
@@ -100,7 +100,7 @@ func runIPAMGC(in *Input) Result {
 	case w != nil && w.Available == 0 && !running:
 		why, steps = "Deployment "+w.Namespace+"/"+w.Name+" has no replica available", restartCollectorSteps(c, w.Namespace, w.Name)
 		// It may only just be restarting.
-		f.Evidence = Inferred
+		f.Evidence, f.SecondLook = Inferred, true
 	}
 	if why != "" {
 		f.Severity, f.Title = Medium, "Nothing collects leaked addresses"
@@ -121,6 +121,7 @@ func runIPAMGC(in *Input) Result {
 	} else if p := collectorPod(in); p != nil {
 		namespace = p.Namespace
 	}
+	f.SecondLook = true
 	f.Severity, f.IfItStays, f.Evidence, f.Title = Medium, Medium, Inferred, "The collector of leaked addresses has stalled"
 	if len(left.blocks) == 0 && left.collectable < fewLeaks {
 		// Pods that were deleted by force leave such a record for twenty minutes.

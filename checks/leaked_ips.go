@@ -26,11 +26,11 @@ func leakedIPs() Check {
 			"A live pod may have a few records too many; from `recordsPerPod` on they count. Addresses in blocks of nodes that no longer exist belong to `orphan-affinities`.",
 		SeverityNote: "Medium; low for fewer than `mediumFrom` addresses of a family on a node; with more, high when they keep the node at its block limit or when their pool is used up to `highPercent` or has no free block; always high when a pod waits for one of them. " +
 			"One look at two lists that were read one after the other proves nothing, so it is inferred.",
-		Skewed:      true,
-		Needs:       []ipam.Resource{ipam.ResBlocks, ipam.ResPods, ipam.ResNodes},
-		Uses:        []ipam.Resource{ipam.ResPools, ipam.ResHandles, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResDeployments, ipam.ResReservations},
-		Decides:     []ipam.Resource{ipam.ResPools, ipam.ResIPAMConfig},
-		TicketAfter: 2,
+		Skewed:     true,
+		Needs:      []ipam.Resource{ipam.ResBlocks, ipam.ResPods, ipam.ResNodes},
+		Uses:       []ipam.Resource{ipam.ResPools, ipam.ResHandles, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResDeployments, ipam.ResReservations},
+		Decides:    []ipam.Resource{ipam.ResPools, ipam.ResIPAMConfig},
+		SecondLook: "that an address is leaked",
 		Params: []Param{
 			{Name: "grace", Type: "duration", Default: "20m", Doc: "age below which an unused address is left to Calico's collector"},
 			{Name: "recordsPerPod", Type: "integer", Default: 5, Min: ptr(1.0), Max: ptr(10000.0), Doc: "unused records of one live pod from which they count as leaked"},
@@ -39,7 +39,7 @@ func leakedIPs() Check {
 		},
 		Example: func() []Step {
 			in := &Input{Snapshot: ipam.NewSnapshot()}
-			return append([]Step{collectorStep(exampleCommands(), in, "leaked addresses")}, releaseSteps(exampleCommands(), "", nil)...)
+			return append(collectorSteps(exampleCommands(), in, "leaked addresses"), releaseSteps(exampleCommands(), "", nil)...)
 		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/5339", "https://github.com/projectcalico/calico/issues/5004",
@@ -215,7 +215,7 @@ func waitedFor(in *Input) map[netip.Addr]*ipam.Pod {
 
 func leakFinding(in *Input, c commands, n *ipam.Node, list []leak, perPool map[*ipam.Pool]int, wanted map[netip.Addr]*ipam.Pod, risk string) Finding {
 	f := Finding{
-		Severity: Medium, Evidence: Inferred,
+		Severity: Medium, Evidence: Inferred, SecondLook: true,
 		Subject: Subject{Kind: KindNode, Name: n.Name},
 		Title:   "Node " + n.Name + " holds addresses that no pod uses",
 	}
@@ -369,7 +369,7 @@ func leakSteps(c commands, in *Input, list []leak, ips, blocked []netip.Addr, ri
 		})
 	}
 	if len(blocked) > 0 {
-		steps = append(steps, releaseEach(c, "Release the address that a pod waits for, once nothing is seen to use it", blocked))
+		steps = append(steps, releaseEach(c, "Release the address that a pod waits for, once nothing is seen to use it", blocked)...)
 	}
 	var waiting []*ipam.Pod
 	for _, l := range list {
@@ -383,6 +383,6 @@ func leakSteps(c commands, in *Input, list []leak, ips, blocked []netip.Addr, ri
 			Risk:  Disruptive, Commands: del, Verify: "The new pod has an address.",
 		})
 	}
-	steps = append(steps, collectorStep(c, in, "leaked addresses"))
+	steps = append(steps, collectorSteps(c, in, "leaked addresses")...)
 	return append(steps, releaseSteps(c, risk, ips)...)
 }

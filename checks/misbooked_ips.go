@@ -99,7 +99,11 @@ func runMisbookedIPs(in *Input) Result {
 // name, then recreate the pods, then let the collector work again. Without the
 // first step the pods may lose their addresses halfway.
 func misbookedSteps(c commands, in *Input, nodes []string, pods []*ipam.Pod) []Step {
-	var steps []Step
+	steps := []Step{{
+		Title:    "See for which pod and node the addresses are booked",
+		Commands: []string{"kubectl get " + c.resource(ipam.ResBlocks) + " -o yaml | grep -E 'cidr:|node:|pod:'", "kubectl get pods -A -o wide"},
+		Risk:     Safe, Verify: "The records still name another node or pod than the one that runs.",
+	}}
 	grace := in.KubeCtrl.LeakGracePeriod
 	hold := grace > 0 && !c.version.Before(3, 20)
 	if hold {

@@ -279,7 +279,11 @@ func roomPerNodeSteps(c commands, cfg ipam.Config, like *ipam.Pool, need int) []
 			Risk:     Safe, Verify: fmt.Sprintf("calicoctl ipam show --show-configuration   # MaxBlocksPerHost %d", blocks),
 		})
 	}
-	return append(steps, largerBlocksSteps(c, cfg, like, need)...)
+	larger := largerBlocksSteps(c, cfg, like, need)
+	if len(steps) > 0 {
+		larger[0].Title = "Or move" + strings.TrimPrefix(larger[0].Title, "Move")
+	}
+	return append(steps, larger...)
 }
 
 // largerBlocksSteps move to a pool with larger blocks. The old pool has to be
@@ -301,7 +305,7 @@ func largerBlocksSteps(c commands, cfg ipam.Config, like *ipam.Pool, need int) [
 	}
 	return []Step{
 		{
-			Title:    "Or move to larger blocks. The size of a pool cannot be changed: add a pool with another range",
+			Title:    "Move to larger blocks. The size of a pool cannot be changed: add a pool with another range",
 			Commands: c.addPool(larger), Risk: Safe,
 			Verify: "calicoctl ipam show   # lists the new pool with free addresses",
 		},

@@ -29,7 +29,7 @@ func orphanAffinities() Check {
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResAffinities, ipam.ResPods, ipam.ResPools, ipam.ResCalicoNodes, ipam.ResReservations, ipam.ResClusterInfo, ipam.ResDeployments},
 		Decides:      []ipam.Resource{ipam.ResPools},
-		TicketAfter:  2,
+		SecondLook:   "that the collector will not come round (a node may have vanished minutes ago)",
 		Params:       []Param{{Name: "grace", Type: "duration", Default: "20m", Doc: "age of a gone node's newest trace below which it is left to Calico's collector"}},
 		Example: func() []Step {
 			b := &ipam.Block{Name: "BLOCK", CIDR: netip.MustParsePrefix("10.0.0.64/26"), UID: "UID", ResourceVersion: "VERSION"}
@@ -197,7 +197,7 @@ func orphanFinding(in *Input, orphans []*orphan, young int) Finding {
 		return cmp.Or(cmp.Compare(len(b.blocks), len(a.blocks)), cmp.Compare(b.addresses(), a.addresses()), cmp.Compare(a.name, b.name))
 	})
 	f := Finding{
-		Severity: Medium, Evidence: Inferred,
+		Severity: Medium, Evidence: Inferred, SecondLook: true,
 		Subject: Subject{Kind: KindCluster, Name: in.Cluster.Name},
 		Title:   "Nodes that no longer exist still hold blocks and addresses",
 	}
@@ -360,7 +360,7 @@ func orphanSteps(c commands, in *Input, orphans []*orphan, risk string, ghosts [
 		}
 		steps = append(steps, s)
 	}
-	steps = append(steps, collectorStep(c, in, "blocks of deleted nodes"))
+	steps = append(steps, collectorSteps(c, in, "blocks of deleted nodes")...)
 	var ips []netip.Addr
 	var empty []surplusBlock
 	var bare []*ipam.Affinity

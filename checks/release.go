@@ -69,13 +69,14 @@ func releaseSteps(c commands, risk string, ips []netip.Addr) []Step {
 	if risk != "" {
 		why += ". Not from calicoctl's report: it would also release " + risk
 	}
-	return []Step{releaseEach(c, why, ips)}
+	return releaseEach(c, why, ips)
 }
 
 // releaseEach looks for users of the addresses and releases them one by one.
-func releaseEach(c commands, title string, ips []netip.Addr) Step {
+func releaseEach(c commands, title string, ips []netip.Addr) []Step {
 	some := ips[:min(len(ips), commandLimit)]
-	s := Step{Title: title, Risk: Destructive, Commands: c.usersOf(some), Verify: "calicoctl ipam show --ip=ADDRESS   # not assigned"}
+	look := Step{Title: "See that nothing uses the addresses any more", Risk: Safe, Commands: c.usersOf(some), Verify: "Neither command prints anything."}
+	s := Step{Title: title, Risk: Destructive, Verify: "calicoctl ipam show --ip=ADDRESS   # not assigned"}
 	for _, ip := range some {
 		s.Commands = append(s.Commands, c.releaseIP(ip))
 	}
@@ -85,11 +86,11 @@ func releaseEach(c commands, title string, ips []netip.Addr) Step {
 	if len(some) > 0 {
 		s.Verify = "calicoctl ipam show --ip=" + some[0].String() + "   # not assigned"
 	}
-	return s
+	return []Step{look, s}
 }
 
-// collectorStep asks why kube-controllers has not cleaned up by itself.
-func collectorStep(c commands, in *Input, what string) Step {
+// collectorSteps ask why kube-controllers has not cleaned up by itself.
+func collectorSteps(c commands, in *Input, what string) []Step {
 	ns, found := "kube-system", false
 	for _, w := range in.Workloads {
 		if w.Kind == "Deployment" && strings.Contains(w.Name, "kube-controllers") {
@@ -99,21 +100,35 @@ func collectorStep(c commands, in *Input, what string) Step {
 	get := "kubectl -n " + quote(ns) + " get deployment calico-kube-controllers"
 	switch {
 	case !in.Info.Ready:
-		return Step{
-			Title:    "The datastore is locked, and nothing is collected meanwhile: find out who locked it, and unlock it if nobody works on it any more",
-			Commands: []string{"kubectl get " + c.resource(ipam.ResClusterInfo) + " default -o yaml", "calicoctl datastore migrate unlock"},
-			Risk:     Disruptive, Verify: "kubectl get " + c.resource(ipam.ResClusterInfo) + " default -o jsonpath='{.spec.datastoreReady}'   # true",
+		return []Step{
+			{
+				Title:    "The datastore is locked, and nothing is collected meanwhile: find out who locked it",
+				Commands: []string{"kubectl get " + c.resource(ipam.ResClusterInfo) + " default -o yaml"},
+				Risk:     Safe, Verify: "Nobody works on it any more.",
+			},
+			{
+				Title:    "Unlock it when nobody works on it any more",
+				Commands: []string{c.unlock()},
+				Risk:     Disruptive, Verify: "kubectl get " + c.resource(ipam.ResClusterInfo) + " default -o jsonpath='{.spec.datastoreReady}'   # true",
+			},
 		}
 	case in.Coverage.Read(ipam.ResDeployments) && !found:
-		return Step{
+		return []Step{{
 			Title:    "calico-kube-controllers is not deployed, so nothing collects " + what + ": deploy it from the manifest of the cluster's Calico version",
 			Commands: []string{"kubectl get deployments -A -l k8s-app=calico-kube-controllers"},
 			Risk:     Safe, Verify: get + "   # 1/1; " + what + " go within 30 minutes",
-		}
+		}}
 	}
-	return Step{
-		Title:    "calico-kube-controllers collects " + what + " by itself within about 20 minutes: see whether it runs and why it does not, and restart it if it has stalled",
-		Commands: []string{get, "kubectl -n " + quote(ns) + " logs deployment/calico-kube-controllers --since=2h | grep -iE 'leak|garbage|cleanup|locked' | tail -50", "kubectl -n " + quote(ns) + " rollout restart deployment calico-kube-controllers"},
-		Risk:     Disruptive, Verify: again("") + "; 30 minutes later they are gone",
+	return []Step{
+		{
+			Title:    "calico-kube-controllers collects " + what + " by itself within about 20 minutes: see whether it runs, and why it does not",
+			Commands: []string{get, "kubectl -n " + quote(ns) + " logs deployment/calico-kube-controllers --since=2h | grep -iE 'leak|garbage|cleanup|locked' | tail -50"},
+			Risk:     Safe, Verify: "It is 1/1, and its log says what it does with them.",
+		},
+		{
+			Title:    "Restart it if it has stalled: it counts afresh. Policy and pods are not touched",
+			Commands: []string{"kubectl -n " + quote(ns) + " rollout restart deployment calico-kube-controllers"},
+			Risk:     Disruptive, Verify: again("") + "; 30 minutes later they are gone",
+		},
 	}
 }

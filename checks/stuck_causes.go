@@ -380,7 +380,7 @@ func takenSteps(f stuckFacts) []Step {
 		steps = append(steps, f.annotationStep("names a free address: the one that is asked for is in use, and releasing it would give it out twice"))
 	}
 	if len(leaked) > 0 {
-		steps = append(steps, releaseEach(f.c, "Release the address, which nobody uses any more, once nothing is seen to use it; the pod then takes it by itself", leaked))
+		steps = append(steps, releaseEach(f.c, "Release the address, which nobody uses any more, once nothing is seen to use it; the pod then takes it by itself", leaked)...)
 	}
 	return steps
 }

@@ -251,7 +251,11 @@ func tunnelFinding(in *Input, n *ipam.Node, faults []tunnelFault) Finding {
 // ensureHostTunnelAddress). An address that is booked for its tunnel is kept,
 // borrowed or not, as long as the node's annotation names it.
 func tunnelSteps(c commands, in *Input, node string, lacking *ipam.Pool, borrowed []string) []Step {
-	var steps []Step
+	steps := []Step{{
+		Title:    "See which tunnel addresses the node has, and for what IPAM has booked them",
+		Commands: []string{"kubectl get node " + quote(node) + " -o yaml | grep -iE 'tunnel|wireguard'", "calicoctl ipam show --ip=ADDRESS   # each of them"},
+		Risk:     Safe, Verify: "They are still those of the finding.",
+	}}
 	if lacking != nil {
 		steps = append(steps, capacitySteps(c, lacking, nil)...)
 	}

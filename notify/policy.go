@@ -36,7 +36,8 @@ type TicketPolicy struct {
 
 	// MinSeverity defaults to medium.
 	MinSeverity checks.Severity
-	// After is how many runs in a row must see a finding before it is filed.
+	// After is how many runs in a row must see a finding before it is filed; one
+	// that a single look cannot prove waits for the second in any case.
 	After func(check string) int
 	// Adopt files one baseline per project instead of a ticket for each problem.
 	Adopt bool

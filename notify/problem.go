@@ -100,7 +100,7 @@ func problem(c *audit.ClusterReport, check string, st *audit.State, p TicketPoli
 			suppressed = true
 		case !f.Severity.AtLeast(p.MinSeverity):
 			tooMild = true
-		case max(f.Runs, 1) < p.After(check):
+		case max(f.Runs, 1) < max(p.After(check), looks(f)):
 			tooFresh = true
 		default:
 			out.Findings = append(out.Findings, f)
@@ -137,6 +137,14 @@ func looked(c *audit.ClusterReport, check string) bool {
 	return slices.ContainsFunc(c.Checks, func(r audit.CheckReport) bool {
 		return r.ID == check && r.Status == checks.StatusOK
 	})
+}
+
+// looks is how many runs in a row have to see the finding before it is proven.
+func looks(f audit.Finding) int {
+	if f.SecondLook {
+		return 2
+	}
+	return 1
 }
 
 func sortFindings(fs []audit.Finding) {

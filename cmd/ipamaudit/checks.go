@@ -53,7 +53,7 @@ func checkIDs() []string {
 func checkSpecs() []config.CheckSpec {
 	var specs []config.CheckSpec
 	for _, c := range checks.All() {
-		spec := config.CheckSpec{ID: c.ID, TicketAfterRuns: c.TicketAfter}
+		spec := config.CheckSpec{ID: c.ID}
 		for _, p := range c.Params {
 			spec.Params = append(spec.Params, config.ParamSpec{
 				Name: p.Name, Type: config.ParamType(p.Type), Default: p.Default, Min: p.Min, Max: p.Max, Doc: p.Doc,
