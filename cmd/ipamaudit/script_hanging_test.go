@@ -23,7 +23,8 @@ func scriptHang(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Defer(func() { l.Close() })
 	h := ts.Value(hangingKey{}).(*hanging)
-	h.calls = make(chan struct{}, 100)
+	calls := make(chan struct{}, 100) // of this server: a script may start several
+	h.calls = calls
 	go func() {
 		var open []net.Conn
 		for {
@@ -32,7 +33,7 @@ func scriptHang(ts *testscript.TestScript, neg bool, args []string) {
 				break
 			}
 			open = append(open, c)
-			h.calls <- struct{}{}
+			calls <- struct{}{}
 		}
 		for _, c := range open {
 			c.Close()
