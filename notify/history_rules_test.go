@@ -369,6 +369,9 @@ func (b *book) settled(u *universe) {
 		switch {
 		case !ours || len(open[0].Description) > 25_000 || open[0].History[0].By != fakejira.Bot: // a clone is people's
 		case open[0].Project != "OPS" && len(b.losses) > 0: // only a known ticket is followed to where people move it
+		// Without the state a ticket is only searched for by the label that all of
+		// ours carry, or by that of a problem that is there. Neither finds it.
+		case !seen.Present && len(b.losses) > 0 && !slices.Contains(open[0].Labels, notify.StaticLabel):
 		case seen.Present && (r.State != notify.RefOpen || r.Hash != seen.Hash || r.Severity != seen.Severity):
 			b.violate("old content", "%s says %+v, there is %+v", open[0].Key, r, seen)
 		case !seen.Present && seen.Quiet == "" && !partial[k.cluster] && u.h.rules.resolveAfter > 0 && r.State == notify.RefOpen:
