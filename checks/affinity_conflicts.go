@@ -224,7 +224,7 @@ func (cl *claims) duplicate(in *Input) conflict {
 // takesPart reports whether BIRD acts on the affinity: pending ones are left
 // out from v3.24 (projectcalico/calico#6867), pendingDeletion ones are not.
 func takesPart(in *Input, a *ipam.Affinity) bool {
-	return a.State != ipam.StatePending || !in.Info.Version.AtLeast(3, 24)
+	return a.State != ipam.StatePending || !in.Info.Version.Has(ipam.PendingNotAnnounced)
 }
 
 // inUse counts the addresses of the block that somebody uses or may use.

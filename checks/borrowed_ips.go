@@ -258,7 +258,7 @@ func borrowedSteps(c commands, p *ipam.Pool, node string, uses []borrowedUse) []
 // routingStep makes BGP carry host routes; it leaves IPAM alone.
 func routingStep(c commands, title string) Step {
 	cmds := []string{"calicoctl get bgppeers -o wide"}
-	if !c.version.Before(3, 23) {
+	if !c.version.Lacks(ipam.OwnASAllowed) {
 		cmds = append(cmds, `calicoctl patch bgppeer PEER -p '{"spec":{"numAllowedLocalASNumbers":1}}'   # for each eBGP peer; since v3.23`)
 	}
 	return Step{

@@ -43,7 +43,7 @@ func (c commands) resource(r ipam.Resource) string {
 // strictAffinity switches borrowing off for good. `calicoctl ipam configure`
 // came with calicoctl v3.14 (calicoctl#2119).
 func (c commands) strictAffinity() string {
-	if c.version.Before(3, 14) {
+	if c.version.Lacks(ipam.ConfigureCommand) {
 		return fmt.Sprintf(`kubectl patch %s default --type merge -p '{"spec":{"strictAffinity":true}}'`, c.resource(ipam.ResIPAMConfig))
 	}
 	return "calicoctl ipam configure --strictaffinity=true"
@@ -177,7 +177,7 @@ func (c commands) patchIPAMConfig(patch string) string {
 // affinity only. The flag came with calicoctl v3.30
 // (calicoctl/commands/ipam/configure.go); before, the object itself is patched.
 func (c commands) blockLimit(n int) string {
-	if c.version.AtLeast(3, 30) {
+	if c.version.Has(ipam.BlockLimitFlag) {
 		return fmt.Sprintf("calicoctl ipam configure --strictaffinity=true --max-blocks-per-host=%d", n)
 	}
 	return c.patchIPAMConfig(fmt.Sprintf(`{"spec":{"maxBlocksPerHost":%d}}`, n))
@@ -214,7 +214,7 @@ func (c commands) releaseIP(ip netip.Addr) string {
 // then only what is leaked in all of them is released. One report has to be
 // newer than the lock.
 func (c commands) releaseFromReport() []string {
-	if c.version.Before(3, 21) {
+	if c.version.Lacks(ipam.SeveralReports) {
 		return []string{
 			"calicoctl datastore migrate lock",
 			"calicoctl ipam check --show-problem-ips -o leaks.json   # read it: is any of them in use?",

@@ -152,7 +152,7 @@ func handleSteps(c commands, in *Input, leaked []*ipam.Handle, missing []ipam.Al
 		Commands: []string{"calicoctl ipam check | grep -i handle"},
 		Risk:     Safe, Verify: "Its counts are about the same.",
 	}}
-	if len(leaked) > 0 && risk == "" && !c.version.Before(3, 24) {
+	if len(leaked) > 0 && risk == "" && !c.version.Lacks(ipam.HandlesInReport) {
 		steps = append(steps, Step{
 			Title: "Let calicoctl delete what its own reports list (handles, and leaked addresses with them). While the datastore is locked no pod can start; unlock it in any case. " +
 				"calicoctl has to be of the cluster's own version",

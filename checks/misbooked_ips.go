@@ -105,7 +105,7 @@ func misbookedSteps(c commands, in *Input, nodes []string, pods []*ipam.Pod) []S
 		Risk:     Safe, Verify: "The records still name another node or pod than the one that runs.",
 	}}
 	grace := in.KubeCtrl.LeakGracePeriod
-	hold := grace > 0 && !c.version.Before(3, 20)
+	hold := grace > 0 && !c.version.Lacks(ipam.GracePeriodSetting)
 	if hold {
 		steps = append(steps, Step{
 			Title:    "Keep the collector from freeing them meanwhile: switch it off",

@@ -323,7 +323,7 @@ func returnSteps(c commands, node string, blocks []surplusBlock) []Step {
 	}
 	list := names(cidrs, 5)
 	var steps []Step
-	if !c.version.Before(3, 21) {
+	if !c.version.Lacks(ipam.EmptyBlocksCollected) {
 		steps = append(steps, Step{
 			Title:    "Wait: kube-controllers gives an empty block back 15 to 22 minutes after it became empty, and leaves the node one: " + list,
 			Commands: []string{c.showBlocks()},

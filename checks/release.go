@@ -57,7 +57,7 @@ func releaseRisk(in *Input) string {
 // report is to be trusted it decides what is released, with the datastore
 // locked; else each address is looked at and released by itself.
 func releaseSteps(c commands, risk string, ips []netip.Addr) []Step {
-	if risk == "" && !c.version.Before(3, 18) {
+	if risk == "" && !c.version.Lacks(ipam.ReleaseFromReport) {
 		return []Step{{
 			Title: "Only if it stays: let calicoctl find what is leaked and release that and no more. While the datastore is locked no pod can start; unlock it in any case. " +
 				"calicoctl has to be of the cluster's own version",

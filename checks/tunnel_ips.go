@@ -154,7 +154,7 @@ func judgeTunnel(in *Input, n *ipam.Node, t ipam.TunnelAddress, p *ipam.Pool, lo
 // (v3.30); before, only block routes.
 func borrowedTunnel(in *Input, p *ipam.Pool, t ipam.TunnelAddress, owner, n *ipam.Node) (Severity, string) {
 	switch {
-	case strings.HasPrefix(t.Kind, "vxlan") && in.Info.Version.AtLeast(3, 30):
+	case strings.HasPrefix(t.Kind, "vxlan") && in.Info.Version.Has(ipam.BorrowedVXLANTunnels):
 		return Medium, fmt.Sprintf("Calico %s programs a route for it", in.Info.Version)
 	case strings.HasPrefix(t.Kind, "vxlan"):
 		version := "Calico " + in.Info.Version.String()

@@ -121,7 +121,7 @@ const emptyBlockMinReclaimAge = time.Minute
 // v3.32 or later, empty, owned by a host, claimed over a minute ago, and with
 // its affinity in place.
 func (s *Snapshot) Reclaimable(b *Block) bool {
-	if !s.Info.Version.AtLeast(3, 32) || !b.Owner.IsHost() || !b.Empty() {
+	if !s.Info.Version.Has(EmptyBlocksReclaimed) || !b.Owner.IsHost() || !b.Empty() {
 		return false
 	}
 	since := b.ClaimTime

@@ -31,7 +31,7 @@ func (s *Snapshot) RoutesBy(p *Pool) Programmer {
 		return Felix
 	}
 	felix, bgp := s.Felix.ProgramClusterRoutes, s.BGP.ProgramClusterRoutes
-	if s.Info.Version.AtLeast(3, 33) {
+	if s.Info.Version.Has(RouteClasses) {
 		switch {
 		case programs(bgp, "EnabledNoEncapOnly", p.IPIP()):
 			return BIRD
@@ -40,7 +40,7 @@ func (s *Snapshot) RoutesBy(p *Pool) Programmer {
 		}
 		return Nobody
 	}
-	if p.IPIP() && s.Info.Version.AtLeast(3, 31) && felix == "Enabled" && bgp == "Disabled" {
+	if p.IPIP() && s.Info.Version.Has(FelixMayRouteIPIP) && felix == "Enabled" && bgp == "Disabled" {
 		return Felix
 	}
 	return BIRD
@@ -214,7 +214,7 @@ func (a *announcement) loops(p *BGPPeer) bool {
 		return false
 	}
 	// numAllowedLocalASNumbers exists since v3.23.
-	return p == nil || p.NumAllowedLocalASNumbers == 0 || a.s.Info.Version.Before(3, 23)
+	return p == nil || p.NumAllowedLocalASNumbers == 0 || a.s.Info.Version.Lacks(OwnASAllowed)
 }
 
 // external reports whether the session of a node with a router is eBGP.
