@@ -61,6 +61,9 @@ func TestHistories(t *testing.T) {
 	for ; steps < want && time.Since(begin) < limit; seed++ {
 		h := newHistory(seed)
 		u := live(t, h, fences, nil)
+		if steps/100_000 != (steps+u.steps)/100_000 {
+			t.Logf("%d steps, %s", steps+u.steps, time.Since(begin).Round(time.Second))
+		}
 		steps, crashes, events = steps+u.steps, crashes+u.book.crashes, events+len(h.events)
 		if len(u.book.violations) > 0 {
 			report(t, h, u, fences)
