@@ -377,11 +377,17 @@ func leakSteps(c commands, in *Input, list []leak, ips, blocked []netip.Addr, ri
 			waiting = append(waiting, l.holder.Pod)
 		}
 	}
-	if del, bare, fixed := recreate(c, waiting, commandLimit); len(del) > 0 {
-		steps = append(steps, Step{
-			Title: "Then recreate the pod: the collector leaves the records of a pod that waits alone, and takes them when it is gone" + leftOver(bare, fixed),
-			Risk:  Disruptive, Commands: del, Verify: "The new pod has an address.",
-		})
+	again := Step{
+		Title: "Then recreate the pod: the collector leaves the records of a pod that waits alone, and takes them when it is gone",
+		Risk:  Disruptive, Verify: "The new pod has an address.",
+	}
+	for _, p := range sortedPods(waiting) {
+		if p.OwnerKind != "" && p.OwnerKind != "Node" && len(again.Commands) < commandLimit {
+			again.Commands = append(again.Commands, c.deletePod(p.Namespace, p.Name))
+		}
+	}
+	if len(again.Commands) > 0 {
+		steps = append(steps, again)
 	}
 	steps = append(steps, collectorSteps(c, in, "leaked addresses")...)
 	return append(steps, releaseSteps(c, risk, ips)...)

@@ -18,6 +18,8 @@ const (
 	// SeveralReports: --from-report may be given more than once, and only what all
 	// reports list is released.
 	SeveralReports Feature = "several reports"
+	// EvictionV1: made for a Kubernetes whose policy/v1 knows evictions (1.22).
+	EvictionV1 Feature = "evictions of policy/v1"
 	// OwnASAllowed: BGPPeer.numAllowedLocalASNumbers.
 	OwnASAllowed Feature = "numAllowedLocalASNumbers"
 	// HandlesInReport: reports of `calicoctl ipam check` list leaked handles.
@@ -52,6 +54,7 @@ func Changes() []Change {
 		{GracePeriodSetting, 3, 20, "api/pkg/apis/projectcalico/v3/kubecontrollersconfig.go"},
 		{EmptyBlocksCollected, 3, 21, "kube-controllers/pkg/controllers/node/ipam.go (checkEmptyBlocks)"},
 		{SeveralReports, 3, 21, "calicoctl/calicoctl/commands/ipam/release.go"},
+		{EvictionV1, 3, 22, "kubernetes/kubernetes#100724; Calico's requirements page: v3.22 is for 1.21 to 1.23"},
 		{OwnASAllowed, 3, 23, "api/pkg/apis/projectcalico/v3/bgppeer.go"},
 		{HandlesInReport, 3, 24, "calicoctl/calicoctl/commands/ipam/check.go"},
 		{PendingNotAnnounced, 3, 24, "projectcalico/calico#6867"},
