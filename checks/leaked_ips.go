@@ -240,7 +240,7 @@ func leakFinding(in *Input, c commands, n *ipam.Node, list []leak, perPool map[*
 			note += "; " + p.Key() + " waits for it"
 			high = append(high, fmt.Sprintf("Pod %s asks for %s and cannot start before it is released", p.Key(), l.alloc.IP))
 		}
-		f.Affected = append(f.Affected, Affected{Kind: KindIP, Name: l.alloc.IP.String(), Note: note})
+		f.Affected = append(f.Affected, Affected{Kind: KindIP, Name: l.alloc.IP.String(), Note: note, Same: sameBooking(l.alloc)})
 		if p := l.alloc.Block.Pool(); p != nil && !slices.Contains(pools, p) {
 			pools = append(pools, p)
 		}
@@ -331,6 +331,9 @@ func leakNote(in *Input, n *ipam.Node, l leak) string {
 	}
 	return strings.Join(parts, ", ")
 }
+
+// sameBooking tells one booking of an address from the next.
+func sameBooking(a ipam.Allocation) string { return a.IP.String() + " " + a.Attr.Handle }
 
 // tally prints "14 × the pod is gone, 2 × the pod has finished", most first.
 func tally(m map[string]int) string {
