@@ -96,9 +96,8 @@ func (c commands) deletePod(namespace, name string) string {
 // the raw resource does not (overlaps, block size).
 func (c commands) addPool(like *ipam.Pool) []string {
 	spec := []string{"  blockSize: 26", "  ipipMode: Never", "  vxlanMode: Never", "  nodeSelector: all()"}
-	name := "NEW-POOL"
 	if like != nil {
-		name, spec = like.Name+"-2", poolSpec(like)
+		spec = poolSpec(like)
 	}
 	return []string{
 		`NEW_CIDR=   # a range that your network routes to these nodes and nothing else uses`,
@@ -107,11 +106,19 @@ func (c commands) addPool(like *ipam.Pool) []string {
 			"apiVersion: projectcalico.org/v3",
 			"kind: IPPool",
 			"metadata:",
-			"  name: " + yamlString(name),
+			"  name: " + yamlString(newPoolName(like)),
 			"spec:",
 			"  cidr: ${NEW_CIDR:?set it first}",
 		}, spec, []string{"EOF"}), "\n"),
 	}
+}
+
+// newPoolName is what a pool to be added beside this one is called.
+func newPoolName(like *ipam.Pool) string {
+	if like == nil {
+		return "NEW-POOL"
+	}
+	return like.Name + "-2"
 }
 
 // poolSpec is everything of a pool that its pods' traffic depends on: a new
