@@ -46,11 +46,29 @@ func (c *Cluster) put(ctx context.Context, pairs []Pair) error {
 	for _, p := range pairs {
 		txn.Success = append(txn.Success, op{put{[]byte(p.Key), p.Value}})
 	}
-	body, err := json.Marshal(txn)
+	return c.askEtcd(ctx, "/v3/kv/txn", txn)
+}
+
+// wipe deletes every key that begins with the prefix.
+func (c *Cluster) wipe(ctx context.Context, prefix string) error {
+	var request struct {
+		Key []byte `json:"key"`
+		End []byte `json:"range_end"`
+	}
+	request.Key, request.End = []byte(prefix), []byte(prefix)
+	request.End[len(prefix)-1]++
+	if err := c.askEtcd(ctx, "/v3/kv/deleterange", request); err != nil {
+		return fmt.Errorf("delete %s from the etcd of %s: %w", prefix, c.Name, err)
+	}
+	return nil
+}
+
+func (c *Cluster) askEtcd(ctx context.Context, path string, request any) error {
+	body, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Etcd+"/v3/kv/txn", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Etcd+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
