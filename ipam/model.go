@@ -343,8 +343,6 @@ type Node struct {
 	MaxPods int
 	// FlannelMigration nodes are skipped by Calico's collector.
 	FlannelMigration bool
-
-	inUse bool
 }
 
 // Pod is what matters of a pod.

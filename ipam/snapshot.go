@@ -84,6 +84,7 @@ type index struct {
 	tables     map[string]*RouteTable
 	handleUse  map[string]bool // handle ID has a live sibling
 	nodePods   map[string][]*Pod
+	inUse      map[*Node]bool
 	reserved   []netipx.IPRange
 	usage      map[*Pool]PoolUsage
 	blocksOf   map[string][]*Block // by Kubernetes name (or Calico name when the node is gone)
@@ -229,8 +230,9 @@ func (s *Snapshot) buildIndex() {
 			}
 		}
 	}
+	ix.inUse = make(map[*Node]bool, len(s.Nodes))
 	for i := range s.Nodes {
-		s.Nodes[i].inUse = s.nodeInUse(&s.Nodes[i])
+		ix.inUse[&s.Nodes[i]] = s.nodeInUse(&s.Nodes[i])
 	}
 
 	for i := range s.Pools {

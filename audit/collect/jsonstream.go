@@ -26,8 +26,6 @@ type Object struct {
 	APIVersion, Kind string
 	JSON             []byte
 	Place            Place
-	// seq orders the objects of one source, whoever decodes them first.
-	seq int64
 	// proto is the object in place of JSON, where the API server sent protobuf.
 	proto *protoObject
 }
