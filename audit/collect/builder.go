@@ -60,6 +60,7 @@ type Builder struct {
 	tee func(r ipam.Resource, w object)
 
 	strings interner
+	json    *fastJSON
 	// scratch are the wire objects of the kinds that come by the hundred
 	// thousand; see wire.
 	scratch struct {
@@ -83,7 +84,7 @@ func wire[T any](b *Builder, scratch *T) *T {
 
 // NewBuilder returns an empty Builder.
 func NewBuilder() *Builder {
-	return &Builder{tallies: map[ipam.Resource]*tally{}, statuses: map[ipam.Resource]status{}, hints: map[ipam.Resource]status{}, details: map[ipam.Resource]string{}, strings: interner{}}
+	return &Builder{tallies: map[ipam.Resource]*tally{}, statuses: map[ipam.Resource]status{}, hints: map[ipam.Resource]status{}, details: map[ipam.Resource]string{}, strings: interner{}, json: newFastJSON()}
 }
 
 // tally counts what was seen of a resource.
@@ -164,10 +165,11 @@ func roomFor[T any](list []T, n, more int) []T {
 	if len(list)+n <= cap(list) {
 		return list
 	}
-	if more == 0 && len(list) > 0 {
+	if more == 0 {
 		more = len(list) / 2
 	}
-	return slices.Grow(list, n+more)
+	// A guess that fell a little short must not begin the small steps.
+	return slices.Grow(list, n+more+more/64)
 }
 
 // resolve returns one value per object: of an object that was read twice the
@@ -286,7 +288,13 @@ func (e *rejection) Unwrap() error { return e.err }
 
 // decode fills w from o and checks that the object has a name.
 func (b *Builder) decode(o *Object, w object) error {
-	err := o.decode(w)
+	var err error
+	if o.proto != nil || !b.json.decode(o.JSON, w) {
+		if o.proto == nil {
+			zero(w)
+		}
+		err = o.decode(w)
+	}
 	*w.typ() = typeMeta{o.APIVersion, o.Kind}
 	m := w.meta()
 	if err != nil {

@@ -76,7 +76,11 @@ type attribute struct {
 }
 
 func (b *Builder) block(o *Object) error {
+	room := b.scratch.block.Spec
 	w := wire(b, &b.scratch.block)
+	if b.tee == nil {
+		w.Spec.Allocations, w.Spec.Unallocated, w.Spec.Attributes = room.Allocations[:0], room.Unallocated[:0], room.Attributes[:0]
+	}
 	if err := b.decode(o, w); err != nil {
 		return err
 	}

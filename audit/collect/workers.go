@@ -21,6 +21,8 @@ type batch struct {
 	// part holds the decoded objects once decoded has been signalled.
 	part    *Builder
 	decoded chan struct{}
+	// more is about how many objects follow in the same stream.
+	more int
 }
 
 // batchSize is how much a worker takes at a time: enough to make the hand-over cheap.
@@ -37,6 +39,8 @@ type workers struct {
 	wg   sync.WaitGroup
 	next *batch
 	once sync.Once
+	// left is how much of the stream is still to come, as far as is known.
+	left int64
 }
 
 func startWorkers(b *Builder) *workers {
@@ -58,8 +62,8 @@ func startWorkers(b *Builder) *workers {
 	w.wg.Go(func() {
 		for batch := range w.order {
 			<-batch.decoded
-			w.b.merge(batch.part, 0)
-			batch.text, batch.jobs = batch.text[:0], batch.jobs[:0]
+			w.b.merge(batch.part, batch.more)
+			batch.text, batch.jobs, batch.more = batch.text[:0], batch.jobs[:0], 0
 			select {
 			case w.free <- batch:
 			default:
@@ -75,6 +79,9 @@ func (w *workers) fresh() *batch {
 	return &batch{part: part, decoded: make(chan struct{}, 1)}
 }
 
+// expect tells how long the next stream is; 0 where nobody knows.
+func (w *workers) expect(size int64) { w.left = size }
+
 // add copies text, which the caller may then overwrite.
 func (w *workers) add(j job, text []byte) {
 	j.from = len(w.next.text)
@@ -89,6 +96,9 @@ func (w *workers) add(j job, text []byte) {
 func (w *workers) flush() {
 	if len(w.next.jobs) == 0 {
 		return
+	}
+	if w.left -= int64(len(w.next.text)); w.left > 0 {
+		w.next.more = believable(int(w.left / (int64(len(w.next.text)/len(w.next.jobs)) + 1)))
 	}
 	w.order <- w.next
 	w.in <- w.next
