@@ -75,7 +75,7 @@ func (t *tickets) observe(ctx context.Context) (Remote, error) {
 		switch {
 		case err == nil:
 			usable = append(usable, project)
-		case errors.Is(err, ErrUnauthenticated), ctx.Err() != nil:
+		case errors.Is(err, ErrUnauthenticated), errors.Is(err, ErrUnreachable), ctx.Err() != nil:
 			return remote, err
 		default:
 			remote.Refused[project] = fmt.Sprintf("no ticket can be kept in project %s: %v", project, err)

@@ -30,6 +30,7 @@ type book struct {
 	takeovers  int
 	crashes    int
 	deleted    bool // somebody deleted a message
+	channel    *channelBook
 }
 
 type violation struct{ rule, text string }
@@ -51,6 +52,7 @@ func newBook() *book {
 		problems: map[string]problemKey{}, of: map[string]problemKey{}, seen: map[problemKey]notify.Seen{},
 		clean: map[problemKey]map[string]bool{}, changes: map[problemKey]int{}, humans: map[string]*human{},
 		read: map[string]int{}, peace: map[string]string{}, missing: map[string]bool{}, labelled: map[string]time.Time{},
+		channel: newChannelBook(),
 	}
 }
 
@@ -118,6 +120,7 @@ func (b *book) check(u *universe, since time.Time) {
 	}
 	b.single(u, all, since)
 	b.digests(u)
+	b.channelTold(u, u.wentWell)
 	clear(b.missing)
 	clear(b.peace)
 	for _, i := range all {

@@ -111,6 +111,7 @@ func live(t *testing.T, h history, fences [2]*fence.Fence, trace func(string, ..
 			u.happen(e)
 			if e.what == "run" {
 				u.book.check(u, since)
+				u.backUp()
 			}
 			if len(u.book.violations) > 0 {
 				return

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -40,12 +41,20 @@ type universe struct {
 	hushed  map[problemKey]bool
 	down    map[int]bool
 	stored  []byte // the state
-	backups [][]byte
-	holder  int // the process with the lock; 0 is none
-	pids    int
-	steps   int // calls, and what happens between them
-	book    *book
-	trace   func(format string, args ...any)
+	backups []backup
+	// wentWell: the last run came to its end without an error.
+	wentWell bool
+	holder   int // the process with the lock; 0 is none
+	pids     int
+	steps    int // calls, and what happens between them
+	book     *book
+	trace    func(format string, args ...any)
+}
+
+// backup is a state of earlier, and what was known and told then.
+type backup struct {
+	stored    []byte
+	told, now view
 }
 
 type problemKey struct{ cluster, check string }
@@ -79,6 +88,7 @@ type process struct {
 	calls  int
 	faults []fault
 	calm   bool // of the end of a history: nothing goes wrong any more
+	saved  func()
 }
 
 // crash is what a process dies of.
@@ -247,6 +257,7 @@ func (p *process) Save(_ context.Context, st *audit.State) error {
 		return err
 	}
 	p.u.stored = b
+	p.saved()
 	if hit && f.kind == "crash after" {
 		panic(crash{})
 	}
@@ -271,6 +282,7 @@ func (p *process) String() string { return "memory" }
 // back as the end of a process does.
 func (u *universe) run(faults []fault, calm bool) {
 	u.pids++
+	u.wentWell = false
 	p := &process{u: u, pid: u.pids, faults: faults, calm: calm}
 	unlock, err := p.Lock(context.Background())
 	if err != nil {
@@ -294,6 +306,8 @@ func (u *universe) run(faults []fault, calm bool) {
 	}
 	report := u.report(st)
 	next := audit.Compare(st, report)
+	u.suppress(report)
+	p.saved = u.book.channel.sees(u, report)
 	u.book.sees(u, st, report, next)
 	var logs bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -306,6 +320,7 @@ func (u *universe) run(faults []fault, calm bool) {
 	if calm && err != nil {
 		u.book.violate("a calm run fails", "%v", err)
 	}
+	u.wentWell = err == nil
 	if err != nil {
 		u.trace("    error: %v", err)
 	}
@@ -379,17 +394,24 @@ func (u *universe) report(st *audit.State) *audit.Report {
 				continue
 			}
 			for node, severity := range u.truth[k] {
-				f := finding(c.ID, id, severity, fmt.Sprintf("node-%d", node))
-				if u.hushed[k] {
-					f.Suppressed = &audit.Suppression{Reason: "known", Owner: "kim"}
-				}
-				c.Findings = append(c.Findings, f)
+				c.Findings = append(c.Findings, finding(c.ID, id, severity, fmt.Sprintf("node-%d", node)))
 				c.Checks[i].Status = checks.StatusFindings
 			}
 		}
 		r.Clusters = append(r.Clusters, c)
 	}
 	return r
+}
+
+// suppress does what a configuration's suppressions do.
+func (u *universe) suppress(r *audit.Report) {
+	for i := range r.Clusters {
+		for j := range r.Clusters[i].Findings {
+			if f := &r.Clusters[i].Findings[j]; u.hushed[problemKey{r.Clusters[i].Name, f.Check}] {
+				f.Suppressed = &audit.Suppression{Reason: "known", Owner: "kim"}
+			}
+		}
+	}
 }
 
 func clusterName(n int) string { return fmt.Sprintf("prod-%d", n) }
@@ -423,10 +445,13 @@ func (u *universe) happen(e event) {
 	case "lose state":
 		u.stored = nil
 		u.book.stateLost()
+		u.book.channel.stateIs(view{}, view{})
 	case "restore state":
 		if n := len(u.backups); n > 0 {
-			u.stored = u.backups[e.ticket%n]
+			b := u.backups[e.ticket%n]
+			u.stored = b.stored
 			u.book.stateLost()
+			u.book.channel.stateIs(b.told, b.now)
 		}
 	case "delete digest":
 		if ms := u.slack.Messages(channel); len(ms) > 0 {
@@ -437,11 +462,13 @@ func (u *universe) happen(e event) {
 	default:
 		u.people(e)
 	}
-	if e.what == "run" {
-		u.backups = append(u.backups, slices.Clone(u.stored))
-		if len(u.backups) > 4 {
-			u.backups = u.backups[1:]
-		}
+}
+
+// backUp keeps the states of the last runs.
+func (u *universe) backUp() {
+	u.backups = append(u.backups, backup{slices.Clone(u.stored), maps.Clone(u.book.channel.told), maps.Clone(u.book.channel.now)})
+	if len(u.backups) > 4 {
+		u.backups = u.backups[1:]
 	}
 }
 

@@ -13,6 +13,8 @@ var (
 	ErrAmbiguous = errors.New("the answer was lost, it may or may not have been done")
 	// ErrNotFound: no such issue or message, or not visible.
 	ErrNotFound = errors.New("not found")
+	// ErrUnreachable: a question was not answered, by anybody who could.
+	ErrUnreachable = errors.New("no answer")
 	// ErrUnauthenticated: the credentials do not hold, so nothing that was read
 	// can be believed. Jira Cloud answers searches of such requests with 200 and
 	// an empty list (MrRefactoring/jira.js#418).

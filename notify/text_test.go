@@ -164,7 +164,7 @@ func everything(t *testing.T, text string, n int) {
 		r.Clusters = append(r.Clusters, cl)
 	}
 	links := func(string, string) Link { return Link{"OPS-1", "https://jira/browse/" + text} }
-	ds := Digests(r, links, []string{text}, DigestPolicy{Channel: func(*audit.ClusterReport, string, checks.Severity) string { return "C1" }, Title: text})
+	ds := Digests(r, nil, links, []string{text}, DigestPolicy{Channel: func(*audit.ClusterReport, string, checks.Severity) string { return "C1" }, Title: text})
 	for _, d := range ds {
 		checkMessage(t, d.Parent())
 		for _, m := range d.Replies() {
@@ -210,7 +210,7 @@ func TestNothingIsLost(t *testing.T) {
 	for i := range 60 {
 		r.Clusters = append(r.Clusters, audit.ClusterReport{Name: fmt.Sprintf("c%02d", i), Status: audit.Failed, Error: strings.Repeat("no route to host ", 10)})
 	}
-	d := Digests(r, nil, nil, DigestPolicy{Channel: func(*audit.ClusterReport, string, checks.Severity) string { return "C1" }})[0]
+	d := Digests(r, nil, nil, nil, DigestPolicy{Channel: func(*audit.ClusterReport, string, checks.Severity) string { return "C1" }})[0]
 	if s := d.Parent().String(); !strings.Contains(s, "60 not audited") || !strings.Contains(s, "and 40 more") {
 		t.Errorf("digest:\n%s", s)
 	}

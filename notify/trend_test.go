@@ -24,7 +24,7 @@ func TestTrend(t *testing.T) {
 			pool("v6", 1<<40, 1<<50, 1<<53, 1<<53, nil),
 		}},
 	}}
-	d := Digests(r, nil, nil, DigestPolicy{Channel: func(*audit.ClusterReport, string, checks.Severity) string { return "C1" }})[0]
+	d := Digests(r, nil, nil, nil, DigestPolicy{Channel: func(*audit.ClusterReport, string, checks.Severity) string { return "C1" }})[0]
 	got := d.Parent().String()
 	want := strings.Join([]string{
 		":bar_chart: *Fullest pools*",

@@ -147,6 +147,7 @@ func (c *Client) check(resp *gojira.Response, err error, mayHaveActed bool, what
 	case errors.Is(err, notify.ErrUnauthenticated):
 		return fmt.Errorf("jira: %s: %w", what, err)
 	case resp == nil:
+		kind = notify.ErrUnreachable
 		if mayHaveActed && !notify.NotSent(err) {
 			kind = notify.ErrAmbiguous
 		}
@@ -156,6 +157,8 @@ func (c *Client) check(resp *gojira.Response, err error, mayHaveActed bool, what
 		kind = notify.ErrNotFound
 	case mayHaveActed && (resp.StatusCode >= 500 || resp.StatusCode < 300):
 		kind = notify.ErrAmbiguous // below 300 the answer could not be read
+	case resp.StatusCode >= 500:
+		kind = notify.ErrUnreachable
 	}
 	text := c.text(resp, err)
 	if kind == nil {
