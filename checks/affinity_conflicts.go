@@ -569,7 +569,8 @@ func foreignSize(in *Input, cidr netip.Prefix) *ipam.Pool {
 	var foreign *ipam.Pool
 	for i := range in.Pools {
 		p := &in.Pools[i]
-		if !ipam.Contains(p.CIDR, cidr) {
+		// A pool that can hold no block is one finding of pool-config, not one for each block.
+		if !ipam.Contains(p.CIDR, cidr) || !p.HoldsBlocks() {
 			continue
 		}
 		if p.BlockSize == cidr.Bits() {
