@@ -46,11 +46,37 @@ func (c *Cluster) put(ctx context.Context, pairs []Pair) error {
 	for _, p := range pairs {
 		txn.Success = append(txn.Success, op{put{[]byte(p.Key), p.Value}})
 	}
-	body, err := json.Marshal(txn)
+	return c.etcdCall(ctx, "kv/txn", txn, nil)
+}
+
+// Compact makes etcd forget all but the newest version of each object: continue
+// tokens that were handed out before expire.
+func (c *Cluster) Compact(ctx context.Context) error {
+	// A token of the newest version would still be good: make a newer one.
+	if err := c.Put(ctx, []Pair{{Key: "/bed/compacted", Value: []byte("x")}}); err != nil {
+		return err
+	}
+	var at struct {
+		Header struct {
+			Revision string `json:"revision"`
+		} `json:"header"`
+	}
+	if err := c.etcdCall(ctx, "kv/range", map[string][]byte{"key": []byte("/bed/compacted")}, &at); err != nil {
+		return err
+	}
+	if err := c.etcdCall(ctx, "kv/compaction", map[string]any{"revision": at.Header.Revision, "physical": true}, nil); err != nil {
+		return fmt.Errorf("compact the etcd of %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// etcdCall calls etcd's JSON gateway; out is for the answer, or nil.
+func (c *Cluster) etcdCall(ctx context.Context, method string, in, out any) error {
+	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Etcd+"/v3/kv/txn", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Etcd+"/v3/"+method, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -66,5 +92,8 @@ func (c *Cluster) put(ctx context.Context, pairs []Pair) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", resp.Status, answer)
 	}
-	return nil
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(answer, out)
 }
