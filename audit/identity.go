@@ -84,7 +84,7 @@ func (s *State) byID(id string, inRun map[string]bool) (string, *ClusterState) {
 	return "", nil
 }
 
-// rename moves a cluster's tickets to its new name; the id, and with it every
+// rename moves a cluster's tickets and news to its new name; the id, and with it every
 // fingerprint, stays.
 func (s *State) rename(from, to, id string) {
 	delete(s.Clusters, from)
@@ -93,9 +93,16 @@ func (s *State) rename(from, to, id string) {
 			t.Cluster = to
 		}
 	}
+	for _, ch := range s.Channels {
+		for fp, u := range ch.Untold {
+			if fp == checks.Fingerprint(u.Check, id, u.Subject) {
+				u.Cluster = to
+			}
+		}
+	}
 }
 
-// rekey gives the records and tickets that were filed under the cluster's name
+// rekey gives the records, tickets and news that were filed under the cluster's name
 // the fingerprints of its id, now that it is known.
 func (s *State) rekey(cs *ClusterState, name, id string) {
 	findings := make(map[string]*FindingRecord, len(cs.Findings))
@@ -107,6 +114,14 @@ func (s *State) rekey(cs *ClusterState, name, id string) {
 		if fp == checks.TicketFingerprint(t.Check, name) {
 			delete(s.Tickets, fp)
 			s.Tickets[checks.TicketFingerprint(t.Check, id)] = t
+		}
+	}
+	for _, ch := range s.Channels {
+		for fp, u := range maps.Clone(ch.Untold) {
+			if fp == checks.Fingerprint(u.Check, name, u.Subject) {
+				delete(ch.Untold, fp)
+				ch.Untold[checks.Fingerprint(u.Check, id, u.Subject)] = u
+			}
 		}
 	}
 }

@@ -300,6 +300,17 @@ func (s *State) Clone() *State {
 		c.Intent = clone(msg.Intent)
 		out.Messages[key] = &c
 	}
+	out.Channels = make(map[string]*ChannelState, len(s.Channels))
+	for name, ch := range s.Channels {
+		c := *ch
+		c.Untold = make(map[string]*Change, len(ch.Untold))
+		for fp, change := range ch.Untold {
+			u := *change
+			u.Before, u.Was = clone(change.Before), clone(change.Was)
+			c.Untold[fp] = &u
+		}
+		out.Channels[name] = &c
+	}
 	return &out
 }
 

@@ -24,13 +24,15 @@ type State struct {
 	Tickets map[string]*TicketState `json:"tickets"`
 	// Messages by channel and run id and part, see notify.
 	Messages map[string]*MessageState `json:"messages"`
+	// Channels of messages, by the name that is configured.
+	Channels map[string]*ChannelState `json:"channels,omitempty"`
 }
 
 // NewState returns an empty state.
 func NewState() *State {
 	return &State{
 		Schema: StateSchema, Clusters: map[string]*ClusterState{},
-		Tickets: map[string]*TicketState{}, Messages: map[string]*MessageState{},
+		Tickets: map[string]*TicketState{}, Messages: map[string]*MessageState{}, Channels: map[string]*ChannelState{},
 	}
 }
 
@@ -132,6 +134,39 @@ type MessageState struct {
 	Hash      string    `json:"hash,omitempty"`
 	PostedAt  time.Time `json:"postedAt,omitzero"`
 	Intent    *Intent   `json:"intent,omitempty"`
+}
+
+// ChannelState is what a channel is still to be told.
+type ChannelState struct {
+	// ToldRun is the run whose digest the channel got last, ToldAsOf the moment
+	// up to which that digest knew what had changed.
+	ToldRun  string    `json:"toldRun,omitempty"`
+	ToldAsOf time.Time `json:"toldAsOf,omitzero"`
+	// Untold are changes, by the fingerprint of the finding. Those that were told
+	// stay until another run begins: the one that told them may be repeated.
+	Untold map[string]*Change `json:"untold,omitempty"`
+	// LostAt is when there were more changes than are kept; zero for never.
+	LostAt time.Time `json:"lostAt,omitzero"`
+}
+
+// Change is what became of a finding since a channel was told of it.
+type Change struct {
+	Cluster string         `json:"cluster"`
+	Check   string         `json:"check"`
+	Subject checks.Subject `json:"subject"`
+	Title   string         `json:"title"`
+	// Previous is what it is now, or was when it went.
+	Previous
+	// Gone is true after a run found it resolved.
+	Gone bool `json:"gone,omitempty"`
+	// Hidden is true while it is suppressed: it is told when that ends.
+	Hidden bool `json:"hidden,omitempty"`
+	// Before is what the channel was told, nil for nothing; Was what it was before
+	// its last change.
+	Before *Previous `json:"before,omitempty"`
+	Was    *Previous `json:"was,omitempty"`
+	// At is when it changed last.
+	At time.Time `json:"at"`
 }
 
 // Store keeps the State between runs.

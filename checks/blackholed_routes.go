@@ -71,7 +71,7 @@ func runningAddresses(in *Input) []podAddress {
 		}
 	}
 	slices.SortFunc(out, func(a, b podAddress) int {
-		return cmp.Or(a.ip.Compare(b.ip), strings.Compare(a.pod.Key(), b.pod.Key()))
+		return cmp.Or(a.ip.Compare(b.ip), comparePods(a.pod, b.pod))
 	})
 	return out
 }
@@ -85,6 +85,10 @@ type drop struct {
 
 func runBlackholedRoutes(in *Input) Result {
 	var res Result
+	if len(in.Tables) == 0 {
+		res.Unseen = append(res.Unseen, "route tables (of no node)")
+		return res
+	}
 	addresses := runningAddresses(in)
 	known, expected, young := 0, 0, 0
 	blind := map[string]int{}

@@ -199,6 +199,10 @@ func podNote(p *ipam.Pod) string {
 // fixedAddress reports whether the pod asked for ip by annotation.
 func fixedAddress(p *ipam.Pod, ip netip.Addr) bool { return slices.Contains(p.RequestedIPs, ip) }
 
+func comparePods(a, b *ipam.Pod) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
 // recreate returns the commands that recreate pods, and the names of those
 // that nothing would recreate or that would come back with the same address.
 // At most limit pods are spelled out; the affected list has them all.
@@ -221,7 +225,7 @@ func recreate(c commands, pods []*ipam.Pod, limit int) (cmds, bare, fixed []stri
 // sortedPods returns each of the pods once, by namespace and name.
 func sortedPods(pods []*ipam.Pod) []*ipam.Pod {
 	pods = slices.Clone(pods)
-	slices.SortFunc(pods, func(a, b *ipam.Pod) int { return strings.Compare(a.Key(), b.Key()) })
+	slices.SortFunc(pods, comparePods)
 	return slices.Compact(pods)
 }
 
@@ -313,7 +317,7 @@ func runsHere(in *Input, p *ipam.Pod) bool {
 // annotation for a family that status lacks (projectcalico/calico#5044). An
 // annotation that differs within a family is older than the status.
 func usedIPs(p *ipam.Pod) []netip.Addr {
-	out := slices.Clone(p.StatusIPs)
+	out := slices.Clip(p.StatusIPs) // what is appended goes elsewhere
 	for _, ip := range p.AnnotatedIPs {
 		if !slices.ContainsFunc(p.StatusIPs, func(s netip.Addr) bool { return s.Is4() == ip.Is4() }) {
 			out = append(out, ip)

@@ -49,6 +49,9 @@ func runDuplicateIPs(in *Input) Result {
 			continue
 		}
 		for _, ip := range usedIPs(p) {
+			if len(in.PodsAt(ip)) < 2 && len(in.TunnelsAt(ip)) == 0 {
+				continue // nearly every address
+			}
 			if poolOf(in, ip) != nil && !slices.ContainsFunc(users[ip], func(q *ipam.Pod) bool { return sameMachine(p, q) }) {
 				users[ip] = append(users[ip], p)
 			}

@@ -52,23 +52,28 @@ func runHandleLeaks(in *Input) Result {
 	var res Result
 	grace := in.Params.Duration("grace")
 	young := func(t time.Time) bool { return !t.IsZero() && in.Now.Sub(t) < grace }
-	have := map[string]bool{}
+	have := make(map[string]bool, len(in.Handles))
 	for i := range in.Handles {
-		have[handleKey(in.Handles[i].ID)] = true
-		have[handleKey(in.Handles[i].Name)] = true
+		h := &in.Handles[i]
+		id := handleKey(h.ID)
+		have[id] = true
+		if h.Name != id {
+			have[handleKey(h.Name)] = true
+		}
 	}
 	for name := range unreadable(in, "IPAMHandle") {
 		have[handleKey(name)] = true
 	}
-	used := map[string]bool{}
+	used := make(map[string]bool, len(in.Handles))
 	var missing []ipam.Allocation
 	for i := range in.Blocks {
 		for a := range in.Blocks[i].Allocations() {
 			if a.Attr.Handle == "" || a.Attr.WindowsReserved() {
 				continue
 			}
-			used[handleKey(a.Attr.Handle)] = true
-			if !have[handleKey(a.Attr.Handle)] && !young(a.Attr.Timestamp) {
+			id := handleKey(a.Attr.Handle)
+			used[id] = true
+			if !have[id] && !young(a.Attr.Timestamp) {
 				missing = append(missing, a)
 			}
 		}

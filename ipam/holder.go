@@ -64,6 +64,13 @@ type Holder struct {
 // collector (kube-controllers/pkg/controllers/node/ipam.go: allocationIsValid)
 // with one difference: a running pod that has the address always wins.
 func (s *Snapshot) Holder(a Allocation) Holder {
+	if a.nth > 0 && a.nth <= len(a.Block.holders) {
+		return a.Block.holders[a.nth-1]
+	}
+	return s.holder(a)
+}
+
+func (s *Snapshot) holder(a Allocation) Holder {
 	at := a.Attr
 	switch {
 	case at.CoolingDown():

@@ -93,8 +93,8 @@ func TestSiblingOfALiveHandle(t *testing.T) {
 func TestPodsNotReadIsUnknown(t *testing.T) {
 	s := NewSnapshot()
 	s.Blocks = []Block{testBlock("10.0.0.0/26", "host:a", 1)}
-	sealed(s)
 	s.Coverage.Set(ResPods, Forbidden, 0, "")
+	s.Seal()
 	a, _ := s.AllocationOf(ip("10.0.0.0"))
 	if got := s.Holder(a); got.Kind != HeldUnknown {
 		t.Errorf("kind %d, want HeldUnknown", got.Kind)

@@ -71,7 +71,7 @@ func (s *Snapshot) IPAM() (Kind, string) {
 	return s.ix.kind, s.ix.kindWhy
 }
 
-func (s *Snapshot) detectIPAM() (Kind, string) {
+func (s *Snapshot) detectIPAM(c podCensus) (Kind, string) {
 	hostLocalConf := false
 	for _, conf := range s.CNIConfigs {
 		compact := strings.Join(strings.Fields(conf), "")
@@ -86,7 +86,6 @@ func (s *Snapshot) detectIPAM() (Kind, string) {
 		}
 		return UnknownIPAM, "pods were not read"
 	}
-	c := s.census()
 	switch {
 	case hostLocalConf && 10*c.recorded < 9*c.total:
 		return HostLocal, "the CNI configuration names host-local"
@@ -152,14 +151,15 @@ func (s *Snapshot) calicoWorkloads() int {
 // running pods, and the figures: more than half of the addresses of pods that
 // Calico attached are in no block (projectcalico/calico#11755, #12457). It
 // needs blocks and pods to have been read.
-func (s *Snapshot) DataLost() (lost bool, why string) {
+func (s *Snapshot) DataLost() (lost bool, why string) { return s.ix.lost, s.ix.lostWhy }
+
+func (s *Snapshot) dataLost(c podCensus) (lost bool, why string) {
 	if !s.Coverage.Read(ResBlocks) || !s.Coverage.Read(ResPods) {
 		return false, ""
 	}
 	if kind, _ := s.IPAM(); kind != CalicoIPAM {
 		return false, ""
 	}
-	c := s.census()
 	if c.annotated == 0 || 2*c.unrecorded <= c.annotated {
 		return false, ""
 	}

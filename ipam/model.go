@@ -9,8 +9,10 @@
 package ipam
 
 import (
+	"cmp"
 	"iter"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -104,6 +106,10 @@ type Block struct {
 	Malformed []string
 
 	pool *Pool
+	// holders has one entry for each slot (Snapshot.Seal).
+	holders []Holder
+	// twin is another block of the same CIDR, which only broken data has.
+	twin *Block
 }
 
 // Slot is one allocated ordinal of a block and the index of its attributes
@@ -156,9 +162,30 @@ type Allocation struct {
 	Block *Block
 	// Attr is never nil; it is empty when the block's index was broken.
 	Attr *Attribute
+	// nth slot of the block, from 1; 0 in an Allocation that was not read from it.
+	nth int
 }
 
 var noAttribute Attribute
+
+// allocation is the i-th booked address of b.
+func (b *Block) allocation(i int) Allocation {
+	s := b.Slots[i]
+	a := Allocation{IP: addrAt(b.CIDR, uint64(s.Ordinal)), Block: b, Attr: &noAttribute, nth: i + 1}
+	if s.Attr >= 0 && int(s.Attr) < len(b.Attributes) {
+		a.Attr = &b.Attributes[s.Attr]
+	}
+	return a
+}
+
+// find returns the index of the slot that books ip.
+func (b *Block) find(ip netip.Addr) (int, bool) {
+	if !b.CIDR.Contains(ip) {
+		return 0, false
+	}
+	at := toU128(ip).sub(toU128(b.CIDR.Addr())).count()
+	return slices.BinarySearchFunc(b.Slots, at, func(s Slot, at uint64) int { return cmp.Compare(uint64(s.Ordinal), at) })
+}
 
 // Size is the number of addresses of the block, saturated at MaxCount.
 func (b *Block) Size() uint64 { return prefixSize(b.CIDR) }
@@ -172,12 +199,8 @@ func (b *Block) Pool() *Pool { return b.pool }
 // Allocations yields the booked addresses in ascending order.
 func (b *Block) Allocations() iter.Seq[Allocation] {
 	return func(yield func(Allocation) bool) {
-		for _, s := range b.Slots {
-			a := Allocation{IP: addrAt(b.CIDR, uint64(s.Ordinal)), Block: b, Attr: &noAttribute}
-			if s.Attr >= 0 && int(s.Attr) < len(b.Attributes) {
-				a.Attr = &b.Attributes[s.Attr]
-			}
-			if !yield(a) {
+		for i := range b.Slots {
+			if !yield(b.allocation(i)) {
 				return
 			}
 		}

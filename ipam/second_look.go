@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -56,8 +57,8 @@ func MovingResources() []Resource {
 }
 
 // find returns the first look's copy of an object and marks it as seen.
-func find[T any](l *SecondLook, r Resource, list []T, order func(T) int) *T {
-	i, ok := slices.BinarySearchFunc(list, struct{}{}, func(t T, _ struct{}) int { return order(t) })
+func find[T any](l *SecondLook, r Resource, list []T, order func(*T) int) *T {
+	i, ok := sort.Find(len(list), func(i int) int { return -order(&list[i]) })
 	if !ok {
 		return nil
 	}
@@ -71,8 +72,8 @@ func find[T any](l *SecondLook, r Resource, list []T, order func(T) int) *T {
 func (l *SecondLook) Pods(list []Pod) {
 	for i := range list {
 		p := &list[i]
-		old := find(l, ResPods, l.first.Pods, func(o Pod) int {
-			return cmp.Or(cmp.Compare(o.Namespace, p.Namespace), cmp.Compare(o.Name, p.Name))
+		old := find(l, ResPods, l.first.Pods, func(o *Pod) int {
+			return compareKeys(o.Namespace, o.Name, p.Namespace, p.Name)
 		})
 		if old == nil || !samePod(old, p) {
 			l.movePod(old)
@@ -103,7 +104,7 @@ func (l *SecondLook) movePod(p *Pod) {
 func (l *SecondLook) Blocks(list []Block) {
 	for i := range list {
 		b := &list[i]
-		old := find(l, ResBlocks, l.first.Blocks, func(o Block) int {
+		old := find(l, ResBlocks, l.first.Blocks, func(o *Block) int {
 			return cmp.Or(comparePrefix(o.CIDR, b.CIDR), cmp.Compare(o.Name, b.Name))
 		})
 		switch {
@@ -157,7 +158,7 @@ func (l *SecondLook) moveAllocation(ip netip.Addr, a *Attribute) {
 func (l *SecondLook) Affinities(list []Affinity) {
 	for i := range list {
 		a := &list[i]
-		old := find(l, ResAffinities, l.first.Affinities, func(o Affinity) int {
+		old := find(l, ResAffinities, l.first.Affinities, func(o *Affinity) int {
 			return cmp.Or(comparePrefix(o.CIDR, a.CIDR), cmp.Compare(o.Node, a.Node), cmp.Compare(o.Name, a.Name))
 		})
 		if old == nil || old.UID != a.UID || old.State != a.State || old.Type != a.Type {
@@ -170,7 +171,7 @@ func (l *SecondLook) Affinities(list []Affinity) {
 func (l *SecondLook) Handles(list []Handle) {
 	for i := range list {
 		h := &list[i]
-		old := find(l, ResHandles, l.first.Handles, func(o Handle) int { return cmp.Compare(o.Name, h.Name) })
+		old := find(l, ResHandles, l.first.Handles, func(o *Handle) int { return cmp.Compare(o.Name, h.Name) })
 		if old == nil || old.ID != h.ID || old.Count != h.Count || !old.Created.Equal(h.Created) {
 			l.handles[strings.ToLower(h.ID)] = true
 		}
@@ -181,7 +182,7 @@ func (l *SecondLook) Handles(list []Handle) {
 func (l *SecondLook) Nodes(list []Node) {
 	for i := range list {
 		n := &list[i]
-		old := find(l, ResNodes, l.first.Nodes, func(o Node) int { return cmp.Compare(o.Name, n.Name) })
+		old := find(l, ResNodes, l.first.Nodes, func(o *Node) int { return cmp.Compare(o.Name, n.Name) })
 		switch {
 		case old == nil || old.UID != n.UID || old.Deleting != n.Deleting:
 			l.nodes[n.Name] = true

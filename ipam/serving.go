@@ -181,7 +181,9 @@ func (s *Snapshot) Families() []bool {
 // InUse reports whether the node needs addresses: schedulable and Ready, or
 // with pod-network pods that wait for one. Cordoned nodes, the control plane
 // and nodes kept for host-network pods are not in use without such pods.
-func (s *Snapshot) InUse(n *Node) bool {
+func (s *Snapshot) InUse(n *Node) bool { return s.ix.inUse[n] }
+
+func (s *Snapshot) nodeInUse(n *Node) bool {
 	podNetwork, hostWorkload := false, false
 	for _, p := range s.PodsOn(n.Name) {
 		switch {
@@ -219,6 +221,11 @@ func (s *Snapshot) OwnsIn(node string, pools []*Pool) []*Block {
 		}
 	}
 	return out
+}
+
+// HoldsBlocks reports whether the block size fits into the pool at all.
+func (p *Pool) HoldsBlocks() bool {
+	return p.BlockSize >= p.CIDR.Bits() && p.BlockSize <= p.CIDR.Addr().BitLen()
 }
 
 // Usable is the number of addresses a block of this pool gives a node's pods:

@@ -78,13 +78,13 @@ type index struct {
 	// reflectors are the nodes with a route reflector cluster id.
 	reflectors []*Node
 	calico     map[string]string
-	pods       map[string]*Pod // by namespace/name
+	pods       map[podKey]*Pod
 	podsByIP   map[netip.Addr][]*Pod
 	tunnels    map[netip.Addr][]TunnelHolder
 	tables     map[string]*RouteTable
-	alloc      map[netip.Addr]*allocRef
 	handleUse  map[string]bool // handle ID has a live sibling
 	nodePods   map[string][]*Pod
+	inUse      map[*Node]bool
 	reserved   []netipx.IPRange
 	usage      map[*Pool]PoolUsage
 	blocksOf   map[string][]*Block // by Kubernetes name (or Calico name when the node is gone)
@@ -94,12 +94,11 @@ type index struct {
 	blockLengths []int
 	kind         Kind
 	kindWhy      string
+	lost         bool
+	lostWhy      string
 }
 
-type allocRef struct {
-	block *Block
-	attr  int32
-}
+type podKey struct{ namespace, name string }
 
 // TunnelHolder is a node and the tunnel address it uses.
 type TunnelHolder struct {
@@ -110,29 +109,73 @@ type TunnelHolder struct {
 // Seal sorts every list (so that two runs over one input agree), builds the
 // indexes and returns s.
 func (s *Snapshot) Seal() *Snapshot {
-	slices.SortStableFunc(s.Pools, func(a, b Pool) int { return cmp.Or(comparePrefix(a.CIDR, b.CIDR), cmp.Compare(a.Name, b.Name)) })
-	slices.SortStableFunc(s.Blocks, func(a, b Block) int { return cmp.Or(comparePrefix(a.CIDR, b.CIDR), cmp.Compare(a.Name, b.Name)) })
-	slices.SortStableFunc(s.Affinities, func(a, b Affinity) int {
+	sortOnce(s.Pools, func(a, b *Pool) int { return cmp.Or(comparePrefix(a.CIDR, b.CIDR), cmp.Compare(a.Name, b.Name)) })
+	sortOnce(s.Blocks, func(a, b *Block) int { return cmp.Or(comparePrefix(a.CIDR, b.CIDR), cmp.Compare(a.Name, b.Name)) })
+	sortOnce(s.Affinities, func(a, b *Affinity) int {
 		return cmp.Or(comparePrefix(a.CIDR, b.CIDR), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name, b.Name))
 	})
 	byName := cmp.Compare[string]
-	slices.SortStableFunc(s.Handles, func(a, b Handle) int { return byName(a.Name, b.Name) })
-	slices.SortStableFunc(s.Nodes, func(a, b Node) int { return byName(a.Name, b.Name) })
-	slices.SortStableFunc(s.Pods, func(a, b Pod) int { return cmp.Or(byName(a.Namespace, b.Namespace), byName(a.Name, b.Name)) })
-	slices.SortStableFunc(s.Peers, func(a, b BGPPeer) int { return byName(a.Name, b.Name) })
-	slices.SortStableFunc(s.Filters, func(a, b BGPFilter) int { return byName(a.Name, b.Name) })
-	slices.SortStableFunc(s.Services, func(a, b Service) int { return cmp.Or(byName(a.Namespace, b.Namespace), byName(a.Name, b.Name)) })
-	slices.SortStableFunc(s.Namespaces, func(a, b Namespace) int { return byName(a.Name, b.Name) })
-	slices.SortStableFunc(s.Events, func(a, b Event) int {
+	sortOnce(s.Handles, func(a, b *Handle) int { return byName(a.Name, b.Name) })
+	sortOnce(s.Nodes, func(a, b *Node) int { return byName(a.Name, b.Name) })
+	sortOnce(s.Pods, func(a, b *Pod) int { return compareKeys(a.Namespace, a.Name, b.Namespace, b.Name) })
+	sortOnce(s.Peers, func(a, b *BGPPeer) int { return byName(a.Name, b.Name) })
+	sortOnce(s.Filters, func(a, b *BGPFilter) int { return byName(a.Name, b.Name) })
+	sortOnce(s.Services, func(a, b *Service) int { return cmp.Or(byName(a.Namespace, b.Namespace), byName(a.Name, b.Name)) })
+	sortOnce(s.Namespaces, func(a, b *Namespace) int { return byName(a.Name, b.Name) })
+	sortOnce(s.Events, func(a, b *Event) int {
 		return cmp.Or(byName(a.Namespace, b.Namespace), byName(a.Name, b.Name), byName(a.Message, b.Message), a.Last.Compare(b.Last))
 	})
-	slices.SortStableFunc(s.Workloads, func(a, b Workload) int {
+	sortOnce(s.Workloads, func(a, b *Workload) int {
 		return cmp.Or(byName(a.Namespace, b.Namespace), byName(a.Name, b.Name), byName(a.Kind, b.Kind))
 	})
-	slices.SortStableFunc(s.Tables, func(a, b RouteTable) int { return cmp.Or(byName(a.Node, b.Node), byName(a.Source, b.Source)) })
-	slices.SortStableFunc(s.Rejected, func(a, b ObjectError) int { return byName(a.Error(), b.Error()) })
+	sortOnce(s.Tables, func(a, b *RouteTable) int { return cmp.Or(byName(a.Node, b.Node), byName(a.Source, b.Source)) })
+	sortOnce(s.Rejected, func(a, b *ObjectError) int { return byName(a.Error(), b.Error()) })
 	s.buildIndex()
 	return s
+}
+
+// sortOnce sorts a list of large values that mostly comes in order. Values that
+// compare equal keep theirs.
+func sortOnce[T any](list []T, compare func(a, b *T) int) {
+	sorted := true
+	for i := 1; i < len(list) && sorted; i++ {
+		sorted = compare(&list[i-1], &list[i]) <= 0
+	}
+	if sorted {
+		return
+	}
+	order := make([]int, len(list))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(compare(&list[a], &list[b]), a-b) })
+	// Each cycle of the permutation moves its values once.
+	for start := range order {
+		if order[start] == start {
+			continue
+		}
+		first, to := list[start], start
+		for from := order[to]; from != start; to, from = from, order[from] {
+			list[to], order[to] = list[from], to
+		}
+		list[to], order[to] = first, to
+	}
+}
+
+// compareKeys orders namespace/name as etcd does, and so every list of the API
+// server: nothing is to be sorted then.
+func compareKeys(aNamespace, aName, bNamespace, bName string) int {
+	if aNamespace == bNamespace {
+		return cmp.Compare(aName, bName)
+	}
+	n := min(len(aNamespace), len(bNamespace))
+	if c := cmp.Compare(aNamespace[:n], bNamespace[:n]); c != 0 {
+		return c
+	}
+	if len(aNamespace) < len(bNamespace) {
+		return cmp.Compare('/', bNamespace[n])
+	}
+	return cmp.Compare(aNamespace[n], '/')
 }
 
 func comparePrefix(a, b netip.Prefix) int {
@@ -167,18 +210,29 @@ func (s *Snapshot) buildIndex() {
 		ix.calico[c.Name] = c.KubernetesName
 	}
 
-	ix.pods = make(map[string]*Pod, len(s.Pods))
+	ix.pods = make(map[podKey]*Pod, len(s.Pods))
 	ix.podsByIP = make(map[netip.Addr][]*Pod, len(s.Pods))
 	ix.nodePods = make(map[string][]*Pod, len(s.Nodes))
+	// Nearly every address has one pod: the lists of one share their memory.
+	one := make([]*Pod, len(s.Pods))
 	for i := range s.Pods {
 		p := &s.Pods[i]
-		ix.pods[p.Key()] = p
+		one[i] = p
+		ix.pods[podKey{p.Namespace, p.Name}] = p
 		if p.NodeName != "" {
 			ix.nodePods[p.NodeName] = append(ix.nodePods[p.NodeName], p)
 		}
 		for _, ip := range p.IPs() {
-			ix.podsByIP[ip] = append(ix.podsByIP[ip], p)
+			if there := ix.podsByIP[ip]; there != nil {
+				ix.podsByIP[ip] = append(there, p)
+			} else {
+				ix.podsByIP[ip] = one[i : i+1 : i+1]
+			}
 		}
+	}
+	ix.inUse = make(map[*Node]bool, len(s.Nodes))
+	for i := range s.Nodes {
+		ix.inUse[&s.Nodes[i]] = s.nodeInUse(&s.Nodes[i])
 	}
 
 	for i := range s.Pools {
@@ -188,15 +242,16 @@ func (s *Snapshot) buildIndex() {
 			p.nsSel, _ = ParseSelector(p.NamespaceSelector)
 		}
 	}
-	ix.alloc = make(map[netip.Addr]*allocRef)
 	ix.blocksOf = make(map[string][]*Block)
 	ix.handleUse = make(map[string]bool)
 	ix.blocks = make(map[netip.Prefix]*Block, len(s.Blocks))
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		b.pool = s.PoolOf(b.CIDR)
-		if _, ok := ix.blocks[b.CIDR]; !ok {
+		b.pool, b.twin, b.holders = s.PoolOf(b.CIDR), nil, nil
+		if first := ix.blocks[b.CIDR]; first == nil {
 			ix.blocks[b.CIDR] = b
+		} else {
+			b.twin, first.twin = first.twin, b
 		}
 		if !slices.Contains(ix.blockLengths, b.CIDR.Bits()) {
 			ix.blockLengths = append(ix.blockLengths, b.CIDR.Bits())
@@ -208,21 +263,13 @@ func (s *Snapshot) buildIndex() {
 	}
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		for _, sl := range b.Slots {
-			ip := addrAt(b.CIDR, uint64(sl.Ordinal))
-			if _, ok := ix.alloc[ip]; !ok {
-				ix.alloc[ip] = &allocRef{b, sl.Attr}
-			}
-			if sl.Attr < 0 || int(sl.Attr) >= len(b.Attributes) {
+		for a := range b.Allocations() {
+			if a.Attr.Handle == "" || a.Attr.Pod == "" {
 				continue
 			}
-			a := &b.Attributes[sl.Attr]
-			if a.Handle == "" || a.Pod == "" {
-				continue
-			}
-			for _, p := range ix.podsByIP[ip] {
-				if p.Namespace == a.Namespace && p.Name == a.Pod {
-					ix.handleUse[a.Handle] = true
+			for _, p := range ix.podsByIP[a.IP] {
+				if p.Namespace == a.Attr.Namespace && p.Name == a.Attr.Pod {
+					ix.handleUse[a.Attr.Handle] = true
 				}
 			}
 		}
@@ -250,7 +297,16 @@ func (s *Snapshot) buildIndex() {
 		ix.tables[t.Node] = t
 	}
 	s.buildUsage()
-	ix.kind, ix.kindWhy = s.detectIPAM()
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		b.holders = make([]Holder, len(b.Slots))
+		for a := range b.Allocations() {
+			b.holders[a.nth-1] = s.holder(a)
+		}
+	}
+	c := s.census()
+	ix.kind, ix.kindWhy = s.detectIPAM(c)
+	ix.lost, ix.lostWhy = s.dataLost(c)
 }
 
 // KubernetesName maps a name from IPAM to the Kubernetes node name: through
@@ -272,7 +328,7 @@ func (s *Snapshot) NodeByFold(name string) *Node {
 }
 
 // Pod returns the pod, or nil.
-func (s *Snapshot) Pod(namespace, name string) *Pod { return s.ix.pods[namespace+"/"+name] }
+func (s *Snapshot) Pod(namespace, name string) *Pod { return s.ix.pods[podKey{namespace, name}] }
 
 // PodsAt returns the live pods that use ip (see Pod.IPs).
 func (s *Snapshot) PodsAt(ip netip.Addr) []*Pod { return s.ix.podsByIP[ip] }
@@ -294,15 +350,18 @@ func (s *Snapshot) AffinitiesOf(cidr netip.Prefix) []*Affinity { return s.ix.aff
 
 // AllocationOf returns what IPAM books for ip; ok is false when nothing is booked.
 func (s *Snapshot) AllocationOf(ip netip.Addr) (a Allocation, ok bool) {
-	ref, ok := s.ix.alloc[ip]
-	if !ok {
-		return Allocation{}, false
+	for _, n := range slices.Backward(s.ix.blockLengths) {
+		if n > ip.BitLen() {
+			continue
+		}
+		p, _ := ip.Prefix(n)
+		for b := s.ix.blocks[p]; b != nil; b = b.twin {
+			if i, ok := b.find(ip); ok {
+				return b.allocation(i), true
+			}
+		}
 	}
-	a = Allocation{IP: ip, Block: ref.block, Attr: &noAttribute}
-	if ref.attr >= 0 && int(ref.attr) < len(ref.block.Attributes) {
-		a.Attr = &ref.block.Attributes[ref.attr]
-	}
-	return a, true
+	return Allocation{}, false
 }
 
 // BlockOf returns the most specific block that contains ip, or nil.
@@ -342,7 +401,7 @@ func (p *Pod) IPs() []netip.Addr {
 	if !p.Live() {
 		return nil
 	}
-	out := slices.Clone(p.StatusIPs)
+	out := slices.Clip(p.StatusIPs) // what is appended goes elsewhere
 	for _, ip := range p.AnnotatedIPs {
 		if !slices.Contains(out, ip) {
 			out = append(out, ip)

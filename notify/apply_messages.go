@@ -35,6 +35,7 @@ type messages struct {
 	patience  time.Duration
 	log       *slog.Logger
 	out       *Outcome
+	asOf      time.Time // when it was noted what has changed
 }
 
 // send brings one digest to its channel: the parent, then a reply per cluster
@@ -125,6 +126,9 @@ func (s *messages) deliver(ctx context.Context, p place, m Message, look bool) (
 	key := messageKey(p.channel, m)
 	ms := s.state.Messages[key]
 	if ms != nil && ms.TS == "" && ms.Intent == nil {
+		if ms.Hash == m.Hash() {
+			s.arrived(p, m)
+		}
 		return ms, unchanged, nil // a webhook took it; there is no way to change it
 	}
 	if ms != nil {
@@ -161,12 +165,14 @@ func (s *messages) deliver(ctx context.Context, p place, m Message, look bool) (
 // update replaces a message; it is not done where people have deleted it.
 func (s *messages) update(ctx context.Context, p place, m Message, ms *audit.MessageState) (done bool, action string, err error) {
 	if ms.Hash == m.Hash() {
+		s.arrived(p, m)
 		return true, unchanged, nil
 	}
 	err = s.messenger.Update(ctx, p.at(), ms.TS, m)
 	switch {
 	case err == nil:
 		ms.Hash = m.Hash()
+		s.arrived(p, m)
 		return true, updated, s.save(ctx)
 	case errors.Is(err, ErrNotFound):
 		return false, "", nil
@@ -205,6 +211,7 @@ func (s *messages) post(ctx context.Context, p place, m Message) (*audit.Message
 	}
 	ms.Channel = cmp.Or(where.Channel, ms.Channel)
 	ms.TS, ms.Hash, ms.PostedAt, ms.Intent = where.TS, m.Hash(), s.now(), nil
+	s.arrived(p, m)
 	if err := s.save(ctx); err != nil {
 		return ms, posted, err
 	}

@@ -83,13 +83,19 @@ type Digest struct {
 	New, Worse, Better, Resolved, Unknown, Ongoing []Group
 	Healthy                                        []string
 	Notices                                        []string
-	policy                                         DigestPolicy
-	links                                          Links
+	// Suppressions want somebody's attention.
+	Suppressions []audit.SuppressionNotice
+	// Lost: more has changed since the last digest than is known.
+	Lost   bool
+	policy DigestPolicy
+	links  Links
+	state  *audit.ChannelState
 }
 
-// Digests makes one digest per channel, ordered by channel. The notices go into
-// all of them.
-func Digests(r *audit.Report, links Links, notices []string, p DigestPolicy) []Digest {
+// Digests makes one digest per channel, ordered by channel. News are what has
+// changed since the last digest that a channel got: channels, which Remember
+// keeps, knows what earlier runs could not tell. The notices go into all digests.
+func Digests(r *audit.Report, channels map[string]*audit.ChannelState, links Links, notices []string, p DigestPolicy) []Digest {
 	p = p.WithDefaults()
 	byChannel := map[string]*Digest{}
 	for i := range r.Clusters {
@@ -97,7 +103,14 @@ func Digests(r *audit.Report, links Links, notices []string, p DigestPolicy) []D
 		for _, ch := range p.channels(c) {
 			d := byChannel[ch]
 			if d == nil {
-				d = &Digest{Channel: ch, RunID: r.Run.ID, Notices: slices.Concat(notices, r.Notices), policy: p, links: links}
+				d = &Digest{Channel: ch, RunID: r.Run.ID, Notices: slices.Concat(notices, r.Notices), Suppressions: r.Suppressions, policy: p, links: links, state: channels[ch]}
+				if d.state == nil {
+					d.state = &audit.ChannelState{}
+				}
+				if at := d.state.LostAt; !at.IsZero() && at.Before(r.Run.StartedAt) {
+					d.Lost = true
+					d.Notices = append(d.Notices, "more has changed since the last digest arrived here than was kept: what is ongoing may be new to you")
+				}
 				byChannel[ch] = d
 			}
 			d.cluster(c)
@@ -127,11 +140,11 @@ func (p DigestPolicy) channels(c *audit.ClusterReport) []string {
 	return out
 }
 
-// hears reports whether the digest's channel is told of a finding: by what it is,
-// and by what it was, so that nobody is left with what has gone elsewhere.
-func (d *Digest) hears(c *audit.ClusterReport, f audit.Finding) bool {
-	return d.policy.Channel(c, f.Check, f.Severity) == d.Channel ||
-		f.State == audit.StateChanged && f.Previous != nil && d.policy.Channel(c, f.Check, f.Previous.Severity) == d.Channel
+// hears reports whether a channel is told of a finding: by what it is, and by
+// what it was, so that nobody is left with what has gone elsewhere.
+func (p DigestPolicy) hears(channel string, c *audit.ClusterReport, f audit.Finding) bool {
+	return p.Channel(c, f.Check, f.Severity) == channel ||
+		f.State == audit.StateChanged && f.Previous != nil && p.Channel(c, f.Check, f.Previous.Severity) == channel
 }
 
 func (d *Digest) cluster(c *audit.ClusterReport) {
@@ -144,7 +157,7 @@ func (d *Digest) cluster(c *audit.ClusterReport) {
 	case audit.Complete:
 	}
 	healthy := c.Status == audit.Complete
-	for _, f := range c.Findings {
+	for _, f := range d.sinceLast(c) {
 		if f.Suppressed != nil || !f.Severity.AtLeast(d.policy.MinSeverity) && !wasWorse(f, d.policy.MinSeverity) {
 			continue
 		}
@@ -152,7 +165,7 @@ func (d *Digest) cluster(c *audit.ClusterReport) {
 			continue // named first of all
 		}
 		healthy = healthy && f.State == audit.StateResolved
-		if !d.hears(c, f) {
+		if d.state.Untold[f.Fingerprint] == nil && !d.policy.hears(d.Channel, c, f) {
 			continue
 		}
 		switch f.State {
@@ -180,6 +193,15 @@ func (d *Digest) cluster(c *audit.ClusterReport) {
 	if healthy {
 		d.Healthy = append(d.Healthy, c.Name)
 	}
+}
+
+// sinceLast are a cluster's findings as they look to whoever got the last digest.
+func (d *Digest) sinceLast(c *audit.ClusterReport) []audit.Finding {
+	out := make([]audit.Finding, len(c.Findings))
+	for i, f := range c.Findings {
+		out[i] = since(f, d.state.Untold[f.Fingerprint], d.policy.MinSeverity)
+	}
+	return append(out, wentBefore(d.state, c, d.policy.MinSeverity)...)
 }
 
 // wasWorse lets a finding through that has fallen below the minimum: it is news.
@@ -243,7 +265,7 @@ func (d Digest) Decide(last, now time.Time) DigestReason {
 	switch {
 	case len(d.Failed)+len(d.Partial) > 0:
 		return Failures
-	case len(d.New)+len(d.Worse)+len(d.Better)+len(d.Resolved)+len(d.Unknown) > 0:
+	case d.Lost, len(d.New)+len(d.Worse)+len(d.Better)+len(d.Resolved)+len(d.Unknown) > 0:
 		return News
 	case d.policy.Heartbeat(last, now):
 		return Heartbeat
@@ -259,8 +281,10 @@ const parentPart = "digest"
 
 func clusterPart(name string) string { return "cluster/" + name }
 
+func digestKey(channel, runID, part string) string { return hash("slack/v1", channel, runID, part) }
+
 func (d Digest) message(part string) Message {
-	return Message{Key: hash("slack/v1", d.Channel, d.RunID, part), RunID: d.RunID, Part: part}
+	return Message{Key: digestKey(d.Channel, d.RunID, part), RunID: d.RunID, Part: part}
 }
 
 // Parent is the digest itself.
@@ -287,6 +311,7 @@ func (d Digest) Parent() Message {
 	c.list(":grey_question: *Known, and not looked at by this run*", groupLines(d.Unknown), 10, keep)
 	c.list(fmt.Sprintf("*Ongoing* (%s)", severityCounts(d.Ongoing)), groupLines(d.Ongoing), 10, keep)
 	c.list(":bar_chart: *Fullest pools*", trendLines(trends(d.Clusters, 0.5), len(d.Clusters) > 1), 6, keep)
+	c.list(":hourglass: *Suppressions*", suppressionLines(d.Suppressions), 8, keep)
 	c.list("*Notes*", bullets(d.Notices), 10, keep/2)
 	if line := d.unseenLine(); line != "" {
 		c.add(SectionBlock, line, 100)
@@ -425,7 +450,7 @@ func (d Digest) worstNews() checks.Severity {
 		}
 	}
 	for _, c := range d.Failed {
-		for _, f := range c.Findings {
+		for _, f := range d.sinceLast(c) {
 			if f.Check == clusterAccess && f.Suppressed == nil && (f.State == audit.StateNew || f.State == audit.StateChanged) {
 				worst = checks.Critical
 			}
@@ -502,11 +527,27 @@ func groupLines(gs []Group) []string {
 			l += fmt.Sprintf(" (was %s)", p.Severity)
 		} else if f.State == audit.StateChanged && p != nil && p.Affected != len(f.Affected) {
 			l += fmt.Sprintf(" (%s, was %d)", count(len(f.Affected), "object", "objects"), p.Affected)
+		} else if f.State == audit.StateResolved && p == nil {
+			l += " (came and went since the last digest)"
 		}
 		if more := len(g.Findings) - 1; more > 0 {
 			l += fmt.Sprintf(", and %d more", more)
 		}
 		out = append(out, l)
+	}
+	return out
+}
+
+// suppressionLines has those first that silence nothing any more.
+func suppressionLines(ss []audit.SuppressionNotice) []string {
+	var out []string
+	for _, state := range []audit.SuppressionState{audit.SuppressionExpired, audit.SuppressionExpiring, audit.SuppressionUnused} {
+		for _, s := range ss {
+			if s.State == state {
+				out = append(out, fmt.Sprintf("• %s on %s for %s, %s: %s (%s)", slackName(clip(s.Check, 100)), slackName(clip(s.Cluster, 100)),
+					slackName(clip(s.Subject, 200)), mrkdwn(clip(s.Owner, 100)), mrkdwn(s.What()), mrkdwn(clip(s.Origin, 200))))
+			}
+		}
 	}
 	return out
 }

@@ -10,16 +10,19 @@ import (
 )
 
 // dryRun writes the plan as people would see its effects, and performs nothing.
-func dryRun(ctx context.Context, r *audit.Report, t *tickets, m *messages, o Options) string {
+func dryRun(ctx context.Context, r *audit.Report, t *tickets, m *messages, o Options, c Clients) string {
 	var b strings.Builder
 	if len(t.projects()) > 0 {
-		planTickets(ctx, &b, t)
+		planTickets(ctx, &b, t, c.NoTracker)
 	} else {
 		b.WriteString("Tickets: none, no project is configured.\n")
 	}
-	digests := Digests(r, t.out.links, t.out.notices(), o.Digest)
+	digests := Digests(r, m.state.Channels, t.out.links, t.out.notices(), o.Digest)
 	if len(digests) == 0 {
 		b.WriteString("\nMessages: none, no channel is configured.\n")
+	}
+	if len(digests) > 0 && c.NoMessenger != nil {
+		fmt.Fprintf(&b, "\nMessages (planned from the state of earlier runs, Slack was not asked: %s; nothing was sent)\n", oneLine(c.NoMessenger))
 	}
 	for _, d := range digests {
 		planMessages(ctx, &b, m, d)
@@ -27,8 +30,11 @@ func dryRun(ctx context.Context, r *audit.Report, t *tickets, m *messages, o Opt
 	return b.String()
 }
 
-func planTickets(ctx context.Context, b *strings.Builder, t *tickets) {
+func planTickets(ctx context.Context, b *strings.Builder, t *tickets, noTracker error) {
 	plan, source := Tickets{}, "from the state of earlier runs, Jira was not asked"
+	if noTracker != nil {
+		source += ": " + oneLine(noTracker)
+	}
 	var err error
 	if t.tracker != nil {
 		plan, err = t.plan(ctx)

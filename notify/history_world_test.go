@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -40,12 +41,20 @@ type universe struct {
 	hushed  map[problemKey]bool
 	down    map[int]bool
 	stored  []byte // the state
-	backups [][]byte
-	holder  int // the process with the lock; 0 is none
-	pids    int
-	steps   int // calls, and what happens between them
-	book    *book
-	trace   func(format string, args ...any)
+	backups []backup
+	// wentWell: the last run came to its end without an error.
+	wentWell bool
+	holder   int // the process with the lock; 0 is none
+	pids     int
+	steps    int // calls, and what happens between them
+	book     *book
+	trace    func(format string, args ...any)
+}
+
+// backup is a state of earlier, and what was known and told then.
+type backup struct {
+	stored    []byte
+	told, now view
 }
 
 type problemKey struct{ cluster, check string }
@@ -79,6 +88,8 @@ type process struct {
 	calls  int
 	faults []fault
 	calm   bool // of the end of a history: nothing goes wrong any more
+	adopt  bool
+	saved  func()
 }
 
 // crash is what a process dies of.
@@ -163,7 +174,7 @@ func (s server) RoundTrip(r *http.Request) (*http.Response, error) {
 		return s.serve(r), nil
 	case "second run":
 		// While this call is on its way somebody starts the program again.
-		s.p.u.run(f.second, false)
+		s.p.u.run(f.second, s.p.adopt, false)
 		return s.serve(r), nil
 	case "taken over":
 		// This process stands still for so long that its lock is given away, and
@@ -173,7 +184,7 @@ func (s server) RoundTrip(r *http.Request) (*http.Response, error) {
 			s.p.u.holder = 0
 		}
 		s.p.u.book.takeovers++
-		s.p.u.run(f.second, false)
+		s.p.u.run(f.second, s.p.adopt, false)
 		s.serve(r)
 		return nil, context.DeadlineExceeded
 	}
@@ -229,14 +240,14 @@ func (p *process) Save(_ context.Context, st *audit.State) error {
 		case "disk full", "lost before", "500 before":
 			return errors.New("no space left on device")
 		case "second run":
-			p.u.run(f.second, false)
+			p.u.run(f.second, p.adopt, false)
 		case "taken over":
 			time.Sleep(4 * time.Minute)
 			if p.u.holder == p.pid {
 				p.u.holder = 0
 			}
 			p.u.book.takeovers++
-			p.u.run(f.second, false)
+			p.u.run(f.second, p.adopt, false)
 		}
 	}
 	if p.u.holder != p.pid {
@@ -247,6 +258,7 @@ func (p *process) Save(_ context.Context, st *audit.State) error {
 		return err
 	}
 	p.u.stored = b
+	p.saved()
 	if hit && f.kind == "crash after" {
 		panic(crash{})
 	}
@@ -269,9 +281,10 @@ func (p *process) String() string { return "memory" }
 
 // run starts the program. It ends by itself, or by a crash, which gives the lock
 // back as the end of a process does.
-func (u *universe) run(faults []fault, calm bool) {
+func (u *universe) run(faults []fault, adopt, calm bool) {
 	u.pids++
-	p := &process{u: u, pid: u.pids, faults: faults, calm: calm}
+	u.wentWell = false
+	p := &process{u: u, pid: u.pids, faults: faults, adopt: adopt, calm: calm}
 	unlock, err := p.Lock(context.Background())
 	if err != nil {
 		u.trace("    the second run finds the lock taken")
@@ -294,6 +307,8 @@ func (u *universe) run(faults []fault, calm bool) {
 	}
 	report := u.report(st)
 	next := audit.Compare(st, report)
+	u.suppress(report)
+	p.saved = u.book.channel.sees(u, report)
 	u.book.sees(u, st, report, next)
 	var logs bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -302,10 +317,13 @@ func (u *universe) run(faults []fault, calm bool) {
 		u.book.violate("clients", "%v", err)
 		return
 	}
-	out, err := notify.Run(context.Background(), report, next, p, u.options(), clients, log)
+	o := u.options()
+	o.Tickets.Adopt = adopt
+	out, err := notify.Run(context.Background(), report, next, p, o, clients, log)
 	if calm && err != nil {
 		u.book.violate("a calm run fails", "%v", err)
 	}
+	u.wentWell = err == nil
 	if err != nil {
 		u.trace("    error: %v", err)
 	}
@@ -313,7 +331,7 @@ func (u *universe) run(faults []fault, calm bool) {
 		u.trace("    %s %s: %s %s (%s) %s", t.Cluster, t.Check, t.Action, t.Key, t.Reason, t.Why)
 	}
 	text := logs.String() + fmt.Sprint(err)
-	if strings.Contains(text, jiraToken) || strings.Contains(text, slackToken) {
+	if strings.Contains(text, jiraToken) || strings.Contains(text, slackToken) || strings.Contains(text, "fakesecret") {
 		u.book.violate("secret", "a token shows: %s", text)
 	}
 }
@@ -348,6 +366,13 @@ func (u *universe) clients(p *process, log *slog.Logger) (notify.Clients, error)
 	if err != nil {
 		return notify.Clients{}, err
 	}
+	if u.h.rules.webhook {
+		hook := "http://slack.test/services/" + fakeslack.TeamID + "/" + fakeslack.BotID + "/fakesecret"
+		messenger, err := slack.NewWebhook(hook, notify.NewTransport(notify.TransportOptions{
+			Version: "test", Secrets: slack.WebhookSecrets(hook), Log: log, Base: u.fences[1].Transport(server{p, u.slack, false}),
+		}))
+		return notify.Clients{Tracker: tracker, Messenger: messenger}, err
+	}
 	messenger, err := slack.New(slack.Options{Token: slackToken, APIURL: "http://slack.test/api/", Transport: transport(u.fences[1], u.slack, false)})
 	return notify.Clients{Tracker: tracker, Messenger: messenger}, err
 }
@@ -379,17 +404,24 @@ func (u *universe) report(st *audit.State) *audit.Report {
 				continue
 			}
 			for node, severity := range u.truth[k] {
-				f := finding(c.ID, id, severity, fmt.Sprintf("node-%d", node))
-				if u.hushed[k] {
-					f.Suppressed = &audit.Suppression{Reason: "known", Owner: "kim"}
-				}
-				c.Findings = append(c.Findings, f)
+				c.Findings = append(c.Findings, finding(c.ID, id, severity, fmt.Sprintf("node-%d", node)))
 				c.Checks[i].Status = checks.StatusFindings
 			}
 		}
 		r.Clusters = append(r.Clusters, c)
 	}
 	return r
+}
+
+// suppress does what a configuration's suppressions do.
+func (u *universe) suppress(r *audit.Report) {
+	for i := range r.Clusters {
+		for j := range r.Clusters[i].Findings {
+			if f := &r.Clusters[i].Findings[j]; u.hushed[problemKey{r.Clusters[i].Name, f.Check}] {
+				f.Suppressed = &audit.Suppression{Reason: "known", Owner: "kim"}
+			}
+		}
+	}
 }
 
 func clusterName(n int) string { return fmt.Sprintf("prod-%d", n) }
@@ -401,7 +433,7 @@ func (u *universe) happen(e event) {
 	switch e.what {
 	case "run":
 		time.Sleep(e.wait)
-		u.run(e.faults, false)
+		u.run(e.faults, e.adopt, false)
 	case "find":
 		if u.truth[k] == nil {
 			u.truth[k] = map[int]checks.Severity{}
@@ -423,10 +455,14 @@ func (u *universe) happen(e event) {
 	case "lose state":
 		u.stored = nil
 		u.book.stateLost()
+		u.book.channel.stateIs(view{}, view{})
 	case "restore state":
 		if n := len(u.backups); n > 0 {
-			u.stored = u.backups[e.ticket%n]
+			u.book.restores++
+			b := u.backups[e.ticket%n]
+			u.stored = b.stored
 			u.book.stateLost()
+			u.book.channel.stateIs(b.told, b.now)
 		}
 	case "delete digest":
 		if ms := u.slack.Messages(channel); len(ms) > 0 {
@@ -437,11 +473,13 @@ func (u *universe) happen(e event) {
 	default:
 		u.people(e)
 	}
-	if e.what == "run" {
-		u.backups = append(u.backups, slices.Clone(u.stored))
-		if len(u.backups) > 4 {
-			u.backups = u.backups[1:]
-		}
+}
+
+// backUp keeps the states of the last runs.
+func (u *universe) backUp() {
+	u.backups = append(u.backups, backup{slices.Clone(u.stored), maps.Clone(u.book.channel.told), maps.Clone(u.book.channel.now)})
+	if len(u.backups) > 4 {
+		u.backups = u.backups[1:]
 	}
 }
 
@@ -513,7 +551,11 @@ func (u *universe) people(e event) {
 	if err != nil {
 		panic(err)
 	}
-	h.touched++
+	switch e.what {
+	case "add label", "set priority", "assign", "comment", "edit summary", "accept", "no longer accept":
+	default:
+		h.provoked++
+	}
 	if now, there := u.jira.Issue(i.ID); there {
 		h.description = now.Description
 	}

@@ -28,6 +28,9 @@ type Options struct {
 type Clients struct {
 	Tracker   Tracker
 	Messenger Messenger
+	// NoTracker and NoMessenger say why one that is wanted is not there: its token
+	// could not be read. The other one hears of it.
+	NoTracker, NoMessenger error
 }
 
 // Outcome is what was done.
@@ -121,9 +124,23 @@ func Run(ctx context.Context, r *audit.Report, st *audit.State, store audit.Stor
 		state: st, save: save, now: o.Now, patience: o.Patience, log: log, out: &out,
 	}
 	m := &messages{messenger: c.Messenger, state: st, save: save, now: o.Now, patience: o.Patience, log: log, out: &out}
+	if c.Messenger != nil {
+		m.settle(ctx, r.Run.ID)
+	}
+	m.asOf = Remember(r, st, o.Digest, o.Now())
 	if o.DryRun {
-		out.Plan = dryRun(ctx, r, t, m, o)
+		out.Plan = dryRun(ctx, r, t, m, o, c)
 		return out, errors.Join(out.Errors...)
+	}
+	if c.NoTracker != nil {
+		out.fail(fmt.Errorf("no ticket was touched: %w", c.NoTracker))
+	}
+	if c.NoMessenger != nil {
+		out.fail(fmt.Errorf("no digest was sent: %w", c.NoMessenger))
+	}
+	// What this run knows survives it, whatever happens from here on.
+	if err := save(ctx); err != nil {
+		return out, err
 	}
 	if c.Tracker != nil {
 		keepTickets(ctx, t)
@@ -165,7 +182,7 @@ func (t *tickets) remember() {
 }
 
 func sendDigests(ctx context.Context, r *audit.Report, m *messages, o Options) {
-	digests := Digests(r, m.out.links, m.out.notices(), o.Digest)
+	digests := Digests(r, m.state.Channels, m.out.links, m.out.notices(), o.Digest)
 	if len(digests) == 0 {
 		return
 	}

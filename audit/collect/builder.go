@@ -17,8 +17,10 @@ import (
 	"ipamaudit/ipam"
 )
 
-// Builder puts a snapshot together, one raw object at a time. Its methods are
-// safe for concurrent use, except Finish and merge.
+// Builder puts a snapshot together, one raw object at a time. Add is for one
+// goroutine at a time; whoever decodes side by side has a Builder for each part
+// and merges them in order. The other methods are safe for concurrent use,
+// except Finish.
 type Builder struct {
 	mu sync.Mutex
 
@@ -56,11 +58,33 @@ type Builder struct {
 
 	// tee receives every object that was used, in its reduced form.
 	tee func(r ipam.Resource, w object)
+
+	strings interner
+	json    *fastJSON
+	// scratch are the wire objects of the kinds that come by the hundred
+	// thousand; see wire.
+	scratch struct {
+		pod      podObject
+		block    blockObject
+		affinity affinityObject
+		handle   handleObject
+	}
+}
+
+// wire returns a place to decode an object into: always the same one, unless
+// the tee keeps what it is given.
+func wire[T any](b *Builder, scratch *T) *T {
+	if b.tee != nil {
+		return new(T)
+	}
+	var zero T
+	*scratch = zero
+	return scratch
 }
 
 // NewBuilder returns an empty Builder.
 func NewBuilder() *Builder {
-	return &Builder{tallies: map[ipam.Resource]*tally{}, statuses: map[ipam.Resource]status{}, hints: map[ipam.Resource]status{}, details: map[ipam.Resource]string{}}
+	return &Builder{tallies: map[ipam.Resource]*tally{}, statuses: map[ipam.Resource]status{}, hints: map[ipam.Resource]status{}, details: map[ipam.Resource]string{}, strings: interner{}, json: newFastJSON()}
 }
 
 // tally counts what was seen of a resource.
@@ -86,41 +110,76 @@ type bucket[T any] struct {
 type origin struct {
 	namespace, name string
 	version         uint64
-	seq             int64
 	v3              bool
 }
 
-// newer reports whether o is the better of two copies of one object: the one
-// with the higher resourceVersion, else the one that was read first.
-func (o origin) newer(than origin) bool {
-	return cmp.Or(cmp.Compare(o.version, than.version), cmp.Compare(than.seq, o.seq)) > 0
-}
+// newer reports whether o is a better copy of an object than the one that was
+// read before it: the one with the higher resourceVersion.
+func (o origin) newer(than origin) bool { return o.version > than.version }
 
-// merge appends other, with room for more of its kind.
-func (k *bucket[T]) merge(other *bucket[T], more int) {
-	if k.values == nil && more == 0 {
-		*k = *other
+// merge appends other, with room for more of its kind, and empties it.
+func (k *bucket[T]) merge(from anyBucket, more int) {
+	other, ok := from.(*bucket[T])
+	if !ok || len(other.values) == 0 {
 		return
 	}
-	if n := len(other.values); n > 0 {
-		k.values = append(roomFor(k.values, n+more), other.values...)
-		k.origins = append(roomFor(k.origins, n+more), other.origins...)
+	n := len(other.values)
+	k.values = append(roomFor(k.values, n, more), other.values...)
+	k.origins = append(roomFor(k.origins, n, more), other.origins...)
+	other.empty()
+}
+
+// empty keeps the room for the next values.
+func (k *bucket[T]) empty() {
+	clear(k.values)
+	clear(k.origins)
+	k.values, k.origins = k.values[:0], k.origins[:0]
+}
+
+// anyBucket is a bucket of some kind.
+type anyBucket interface {
+	merge(other anyBucket, more int)
+	empty()
+}
+
+func (b *Builder) buckets() []anyBucket {
+	return []anyBucket{
+		&b.blocks, &b.affinities, &b.handles, &b.pools, &b.reservations, &b.configs, &b.infos, &b.bgpConfigs, &b.peers, &b.filters,
+		&b.felixConfigs, &b.kubeCtrls, &b.calicoNodes, &b.nodes, &b.pods, &b.namespaces, &b.services, &b.events, &b.workloads, &b.cniConfigs,
 	}
 }
 
-// roomFor makes room at once for a list whose length is known: growing step by
-// step would leave more garbage behind than the list is long.
-func roomFor[T any](list []T, n int) []T {
-	if cap(list) == 0 {
-		return make([]T, 0, n)
+// empty forgets everything that was added, for the next part of the same list.
+func (b *Builder) empty() {
+	for _, k := range b.buckets() {
+		k.empty()
 	}
-	return list
+	clear(b.tallies)
+	b.rejected, b.ignored, b.newest = nil, 0, time.Time{}
+}
+
+// roomFor makes room at once for n values and, where that is known, for those
+// that will follow: growing in small steps would leave more garbage behind than
+// the list is long.
+func roomFor[T any](list []T, n, more int) []T {
+	if len(list)+n <= cap(list) {
+		return list
+	}
+	if more == 0 {
+		more = len(list) / 2
+	}
+	// A guess that fell a little short must not begin the small steps.
+	return slices.Grow(list, n+more+more/64)
 }
 
 // resolve returns one value per object: of an object that was read twice the
 // newer one, and nothing of projectcalico.org/v3 where crd.projectcalico.org/v1
 // was read too, since that is where Calico's data is then.
 func (k *bucket[T]) resolve(v1 bool) []T {
+	if k.once(v1) {
+		k.origins = nil
+		return k.values
+	}
 	type key struct{ namespace, name string }
 	chosen := make(map[key]int, len(k.values))
 	out := k.values[:0]
@@ -142,6 +201,24 @@ func (k *bucket[T]) resolve(v1 bool) []T {
 	return out
 }
 
+// once reports whether the list is one that an API server sends: in order,
+// every object a single time.
+func (k *bucket[T]) once(v1 bool) bool {
+	for i := range k.origins {
+		o := &k.origins[i]
+		if o.v3 && v1 {
+			return false
+		}
+		if i > 0 {
+			before := &k.origins[i-1]
+			if c := strings.Compare(before.namespace, o.namespace); c > 0 || c == 0 && before.name >= o.name {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // Add decodes one object. Objects of unknown kinds are counted as ignored; an
 // object that cannot be used is reported and counted as rejected.
 func (b *Builder) Add(o Object) {
@@ -150,6 +227,10 @@ func (b *Builder) Add(o Object) {
 		b.mu.Lock()
 		b.ignored++
 		b.mu.Unlock()
+		return
+	}
+	if !knownVersion(o.APIVersion) {
+		b.reject(r, &o, &fieldError{"apiVersion", fmt.Sprintf("%q is a version that this ipamaudit does not know", o.APIVersion)})
 		return
 	}
 	var err error
@@ -211,31 +292,37 @@ func (e *rejection) Unwrap() error { return e.err }
 
 // decode fills w from o and checks that the object has a name.
 func (b *Builder) decode(o *Object, w object) error {
-	err := o.decode(w)
-	w.setType(o.APIVersion, o.Kind)
-	h := w.head()
-	if err != nil {
-		return &rejection{nameOf(h), err}
+	var err error
+	if o.proto != nil || !b.json.decode(o.JSON, w) {
+		if o.proto == nil {
+			zero(w)
+		}
+		err = o.decode(w)
 	}
-	if h.Metadata.Name == "" {
+	*w.typ() = typeMeta{o.APIVersion, o.Kind}
+	m := w.meta()
+	if err != nil {
+		return &rejection{nameOf(m), err}
+	}
+	if m.Name == "" {
 		return &fieldError{"metadata.name", "is missing"}
 	}
 	return nil
 }
 
-func nameOf(h *header) string {
-	if h.Metadata.Namespace != "" {
-		return h.Metadata.Namespace + "/" + h.Metadata.Name
+func nameOf(m *metadata) string {
+	if m.Namespace != "" {
+		return m.Namespace + "/" + m.Name
 	}
-	return h.Metadata.Name
+	return m.Name
 }
 
 // add stores a decoded object.
 func add[T any](b *Builder, r ipam.Resource, k *bucket[T], o *Object, w object, value T) {
-	h := w.head()
-	version, _ := strconv.ParseUint(h.Metadata.ResourceVersion, 10, 64)
+	m := w.meta()
+	version, _ := strconv.ParseUint(m.ResourceVersion, 10, 64)
 	from := origin{
-		namespace: intern(h.Metadata.Namespace), name: h.Metadata.Name, version: version, seq: o.seq,
+		namespace: b.intern(m.Namespace), name: m.Name, version: version,
 		v3: groupOf(o.APIVersion) == groupV3 && r != ipam.ResCalicoNodes,
 	}
 	if r == ipam.ResDeployments || r == ipam.ResDaemonSets {
@@ -246,7 +333,7 @@ func add[T any](b *Builder, r ipam.Resource, k *bucket[T], o *Object, w object, 
 	defer b.mu.Unlock()
 	k.values = append(k.values, value)
 	k.origins = append(k.origins, from)
-	b.count(r, h, from.v3, true, w)
+	b.count(r, from.v3, true, w)
 }
 
 // skip counts an object that says by itself that it does not count.
@@ -256,17 +343,17 @@ func (b *Builder) skip(r ipam.Resource, w object) { b.counted(r, w, true) }
 func (b *Builder) ignore(r ipam.Resource, w object) { b.counted(r, w, false) }
 
 func (b *Builder) counted(r ipam.Resource, w object, keep bool) {
-	h := w.head()
+	v3 := groupOf(w.typ().APIVersion) == groupV3 && r != ipam.ResCalicoNodes
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.count(r, h, groupOf(h.APIVersion) == groupV3 && r != ipam.ResCalicoNodes, keep, w)
+	b.count(r, v3, keep, w)
 }
 
-func (b *Builder) count(r ipam.Resource, h *header, v3, keep bool, w object) {
+func (b *Builder) count(r ipam.Resource, v3, keep bool, w object) {
 	t := b.tally(r)
 	t.items++
 	t.v1, t.v3 = t.v1 || !v3, t.v3 || v3
-	b.newest = later(b.newest, h.Metadata.CreationTimestamp.Time)
+	b.newest = later(b.newest, w.meta().CreationTimestamp.Time)
 	if keep && b.tee != nil {
 		b.tee(r, w)
 	}
@@ -293,7 +380,7 @@ func (b *Builder) complain(_ ipam.Resource, o *Object, w object, err *fieldError
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rejected = append(b.rejected, ipam.ObjectError{
-		Where: o.Place.String(), Kind: o.Kind, Name: nameOf(w.head()), Field: err.field, Message: err.message,
+		Where: o.Place.String(), Kind: o.Kind, Name: nameOf(w.meta()), Field: err.field, Message: err.message,
 	})
 }
 
@@ -314,7 +401,7 @@ func (b *Builder) reject(r ipam.Resource, o *Object, err error) {
 		// The decoder's checks come after the name was read.
 		w := new(headerObject)
 		if o.decode(w) == nil {
-			e.Name = nameOf(w.head())
+			e.Name = nameOf(w.meta())
 		}
 	}
 	b.mu.Lock()
@@ -393,29 +480,15 @@ func (b *Builder) AddTables(source string, tables ...ipam.RouteTable) {
 	b.tables = append(b.tables, tables...)
 }
 
-// merge moves everything of other, which is not used any more, into b, and
-// makes room for so many more objects of the kinds in it.
+// merge moves everything of other into b, behind what is there, and makes room
+// for so many more objects of the kinds in it. other is empty then.
 func (b *Builder) merge(other *Builder, more int) {
-	b.blocks.merge(&other.blocks, more)
-	b.affinities.merge(&other.affinities, more)
-	b.handles.merge(&other.handles, more)
-	b.pools.merge(&other.pools, more)
-	b.reservations.merge(&other.reservations, more)
-	b.configs.merge(&other.configs, more)
-	b.infos.merge(&other.infos, more)
-	b.bgpConfigs.merge(&other.bgpConfigs, more)
-	b.peers.merge(&other.peers, more)
-	b.filters.merge(&other.filters, more)
-	b.felixConfigs.merge(&other.felixConfigs, more)
-	b.kubeCtrls.merge(&other.kubeCtrls, more)
-	b.calicoNodes.merge(&other.calicoNodes, more)
-	b.nodes.merge(&other.nodes, more)
-	b.pods.merge(&other.pods, more)
-	b.namespaces.merge(&other.namespaces, more)
-	b.services.merge(&other.services, more)
-	b.events.merge(&other.events, more)
-	b.workloads.merge(&other.workloads, more)
-	b.cniConfigs.merge(&other.cniConfigs, more)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	theirs := other.buckets()
+	for i, mine := range b.buckets() {
+		mine.merge(theirs[i], more)
+	}
 	for r, o := range other.tallies {
 		t := b.tally(r)
 		t.v1, t.v3 = t.v1 || o.v1, t.v3 || o.v3
@@ -425,6 +498,7 @@ func (b *Builder) merge(other *Builder, more int) {
 	b.rejected = append(b.rejected, other.rejected...)
 	b.ignored += other.ignored
 	b.newest = later(b.newest, other.newest)
+	other.empty()
 }
 
 // FinishOptions say what the objects do not.

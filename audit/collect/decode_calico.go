@@ -20,7 +20,7 @@ type typeMeta struct {
 	Kind       string `json:"kind,omitzero"`
 }
 
-func (t *typeMeta) setType(apiVersion, kind string) { t.APIVersion, t.Kind = apiVersion, kind }
+func (t *typeMeta) typ() *typeMeta { return t }
 
 // header is what every object begins with.
 type header struct {
@@ -28,12 +28,12 @@ type header struct {
 	Metadata metadata `json:"metadata" pb:"1"`
 }
 
-func (h *header) head() *header { return h }
+func (h *header) meta() *metadata { return &h.Metadata }
 
 // object is a wire type.
 type object interface {
-	head() *header
-	setType(apiVersion, kind string)
+	typ() *typeMeta
+	meta() *metadata
 }
 
 type metadata struct {
@@ -76,7 +76,11 @@ type attribute struct {
 }
 
 func (b *Builder) block(o *Object) error {
-	w := new(blockObject)
+	room := b.scratch.block.Spec
+	w := wire(b, &b.scratch.block)
+	if b.tee == nil {
+		w.Spec.Allocations, w.Spec.Unallocated, w.Spec.Attributes = room.Allocations[:0], room.Unallocated[:0], room.Attributes[:0]
+	}
 	if err := b.decode(o, w); err != nil {
 		return err
 	}
@@ -96,7 +100,7 @@ func (b *Builder) block(o *Object) error {
 	if w.Spec.Affinity == "" && w.Spec.HostAffinity != "" {
 		out.Owner = ipam.Owner{Type: "host", Name: w.Spec.HostAffinity}
 	}
-	out.Owner.Name = intern(out.Owner.Name)
+	out.Owner.Name = b.intern(out.Owner.Name)
 	if hostBits {
 		out.Malformed = append(out.Malformed, fmt.Sprintf("cidr %s is not the network address %s", w.Spec.CIDR, cidr))
 	}
@@ -109,8 +113,8 @@ func (b *Builder) block(o *Object) error {
 	for i := range w.Spec.Attributes {
 		a := &w.Spec.Attributes[i]
 		out.Attributes[i] = ipam.Attribute{
-			Handle: cutHandle(a.HandleID), Namespace: intern(a.Secondary.Namespace), Pod: a.Secondary.Pod,
-			Node: intern(a.Secondary.Node), Type: intern(a.Secondary.Type), Service: a.Secondary.Service, VMI: a.Secondary.VMI,
+			Handle: cutHandle(a.HandleID), Namespace: b.intern(a.Secondary.Namespace), Pod: a.Secondary.Pod,
+			Node: b.intern(a.Secondary.Node), Type: b.intern(a.Secondary.Type), Service: a.Secondary.Service, VMI: a.Secondary.VMI,
 			Timestamp: a.Secondary.Timestamp.Time, ReleasedAt: a.ReleasedAt.Time,
 		}
 		newest = later(newest, a.Secondary.Timestamp.Time, a.ReleasedAt.Time)
@@ -195,7 +199,7 @@ type affinityObject struct {
 }
 
 func (b *Builder) affinity(o *Object) error {
-	w := new(affinityObject)
+	w := wire(b, &b.scratch.affinity)
 	if err := b.decode(o, w); err != nil {
 		return err
 	}
@@ -208,8 +212,8 @@ func (b *Builder) affinity(o *Object) error {
 		return &fieldError{"spec.cidr", err.Error()}
 	}
 	add(b, ipam.ResAffinities, &b.affinities, o, w, ipam.Affinity{
-		Name: w.Metadata.Name, Node: intern(w.Spec.Node), Type: intern(orElse(w.Spec.Type, "host")), CIDR: cidr,
-		State: intern(orElse(w.Spec.State, ipam.StateConfirmed)), Created: w.Metadata.CreationTimestamp.Time, UID: w.Metadata.UID,
+		Name: w.Metadata.Name, Node: b.intern(w.Spec.Node), Type: b.intern(orElse(w.Spec.Type, "host")), CIDR: cidr,
+		State: b.intern(orElse(w.Spec.State, ipam.StateConfirmed)), Created: w.Metadata.CreationTimestamp.Time, UID: w.Metadata.UID,
 	})
 	return nil
 }
@@ -217,15 +221,15 @@ func (b *Builder) affinity(o *Object) error {
 type handleObject struct {
 	header `json:",inline"`
 	Spec   struct {
-		HandleID     string         `json:"handleID"`
-		Block        map[string]int `json:"block"`
-		Deleted      flexBool       `json:"deleted,omitzero"`
-		DeletedUpper flexBool       `json:"Deleted,omitzero"`
+		HandleID     string      `json:"handleID"`
+		Block        blockCounts `json:"block"`
+		Deleted      flexBool    `json:"deleted,omitzero"`
+		DeletedUpper flexBool    `json:"Deleted,omitzero"`
 	} `json:"spec"`
 }
 
 func (b *Builder) handle(o *Object) error {
-	w := new(handleObject)
+	w := wire(b, &b.scratch.handle)
 	if err := b.decode(o, w); err != nil {
 		return err
 	}
@@ -234,8 +238,11 @@ func (b *Builder) handle(o *Object) error {
 		return nil
 	}
 	h := ipam.Handle{Name: w.Metadata.Name, ID: cutHandle(w.Spec.HandleID), Created: w.Metadata.CreationTimestamp.Time}
-	for _, n := range w.Spec.Block {
-		h.Count += n
+	if h.ID == h.Name {
+		h.ID = h.Name // one text in memory, not two
+	}
+	for _, c := range w.Spec.Block {
+		h.Count += c.n
 	}
 	add(b, ipam.ResHandles, &b.handles, o, w, h)
 	return nil

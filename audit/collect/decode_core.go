@@ -63,9 +63,7 @@ type nodeAnnotations struct {
 	RouteReflectors string     `json:"projectcalico.org/RouteReflectorClusterID,omitzero"`
 }
 
-func (w *nodeObject) head() *header {
-	return &header{typeMeta: w.typeMeta, Metadata: w.Metadata.metadata}
-}
+func (w *nodeObject) meta() *metadata { return &w.Metadata.metadata }
 
 // flannelMigrationLabel marks nodes that Calico's collector leaves alone
 // (kube-controllers/pkg/controllers/flannelmigration).
@@ -78,7 +76,7 @@ func (b *Builder) node(o *Object) error {
 	}
 	m, ann := &w.Metadata, &w.Metadata.Annotations
 	n := ipam.Node{
-		Name: intern(m.Name), UID: m.UID, Labels: internMap(m.Labels), Created: m.CreationTimestamp.Time,
+		Name: b.intern(m.Name), UID: m.UID, Labels: b.internMap(m.Labels), Created: m.CreationTimestamp.Time,
 		ASNumber: uint32(ann.ASNumber), RRClusterID: ann.RouteReflectors, Unschedulable: w.Spec.Unschedulable,
 		Deleting: !m.DeletionTimestamp.IsZero(), MaxPods: int(w.Status.Capacity.Pods), Tainted: slices.ContainsFunc(w.Spec.Taints, taint.own),
 		Windows: w.Status.NodeInfo.OperatingSystem == "windows" || m.Labels["kubernetes.io/os"] == "windows" || m.Labels["beta.kubernetes.io/os"] == "windows",
@@ -120,13 +118,13 @@ func (b *Builder) node(o *Object) error {
 	return nil
 }
 
-func internMap(m map[string]string) map[string]string {
+func (b *Builder) internMap(m map[string]string) map[string]string {
 	if m == nil {
 		return nil
 	}
 	out := make(map[string]string, len(m))
 	for k, v := range m {
-		out[intern(k)] = intern(v)
+		out[b.intern(k)] = b.intern(v)
 	}
 	return out
 }
@@ -196,15 +194,13 @@ type containerStatus struct {
 	} `json:"lastState,omitzero" pb:"3"`
 }
 
-func (w *podObject) head() *header {
-	return &header{typeMeta: w.typeMeta, Metadata: w.Metadata.metadata}
-}
+func (w *podObject) meta() *metadata { return &w.Metadata.metadata }
 
 // maxMessage bounds the texts of pods and events that are kept.
 const maxMessage = 2 << 10
 
 func (b *Builder) pod(o *Object) error {
-	w := new(podObject)
+	w := wire(b, &b.scratch.pod)
 	if err := b.decode(o, w); err != nil {
 		return err
 	}
@@ -224,15 +220,15 @@ func (b *Builder) pod(o *Object) error {
 		}
 	}
 	p := ipam.Pod{
-		Namespace: intern(m.Namespace), Name: m.Name, UID: m.UID, NodeName: intern(w.Spec.NodeName), HostNetwork: w.Spec.HostNetwork,
-		Phase: intern(w.Status.Phase), Reason: intern(w.Status.Reason), Deleting: !m.DeletionTimestamp.IsZero(),
+		Namespace: b.intern(m.Namespace), Name: m.Name, UID: m.UID, NodeName: b.intern(w.Spec.NodeName), HostNetwork: w.Spec.HostNetwork,
+		Phase: b.intern(w.Status.Phase), Reason: b.intern(w.Status.Reason), Deleting: !m.DeletionTimestamp.IsZero(),
 		Created: m.CreationTimestamp.Time, Started: w.Status.StartTime.Time, Ended: m.DeletionTimestamp.Time,
 		Released:     ann.PodIP != nil && *ann.PodIP == "",
 		CalicoCNI:    ann.PodIP != nil || ann.PodIPs != nil || ann.ContainerID != "",
 		RequestedIPs: parseAddrs(stringList(ann.IPAddrs)...),
 		PoolPins:     slices.Concat(stringList(ann.IPv4Pools), stringList(ann.IPv6Pools)),
 		NoIPAM:       ann.NoIPAM != "" && ann.NoIPAM != "[]",
-		App:          intern(m.Labels.App), VMI: orElse(m.Labels.VM, m.Labels.Domain),
+		App:          b.intern(m.Labels.App), VMI: orElse(m.Labels.VM, m.Labels.Domain),
 	}
 	for _, ip := range w.Status.PodIPs {
 		p.StatusIPs = append(p.StatusIPs, parseAddrs(ip.IP)...)
@@ -250,7 +246,7 @@ func (b *Builder) pod(o *Object) error {
 		p.AnnotatedIPs = parseAddrs(*ann.PodIP)
 	}
 	if i := slices.IndexFunc(m.OwnerReferences, func(r ownerReference) bool { return r.Controller }); i >= 0 {
-		p.OwnerKind, p.OwnerName = intern(m.OwnerReferences[i].Kind), intern(m.OwnerReferences[i].Name)
+		p.OwnerKind, p.OwnerName = b.intern(m.OwnerReferences[i].Kind), b.intern(m.OwnerReferences[i].Name)
 	}
 	for _, c := range slices.Concat(w.Status.InitContainerStatuses, w.Status.ContainerStatuses) {
 		p.Restarts += c.RestartCount
@@ -260,7 +256,7 @@ func (b *Builder) pod(o *Object) error {
 		if c.State.Waiting == nil || p.Waiting != "" {
 			continue
 		}
-		p.Waiting, p.Message = intern(orElse(c.State.Waiting.Reason, "Waiting")), c.State.Waiting.Message
+		p.Waiting, p.Message = b.intern(orElse(c.State.Waiting.Reason, "Waiting")), c.State.Waiting.Message
 		// A crash loop's own text says only how long it backs off; why it
 		// crashed stands in what the last run left behind.
 		if t := c.LastState.Terminated; t != nil && t.Message != "" {
@@ -291,9 +287,7 @@ type namespaceObject struct {
 	} `json:"metadata" pb:"1"`
 }
 
-func (w *namespaceObject) head() *header {
-	return &header{typeMeta: w.typeMeta, Metadata: w.Metadata.metadata}
-}
+func (w *namespaceObject) meta() *metadata { return &w.Metadata.metadata }
 
 func (b *Builder) namespace(o *Object) error {
 	w := new(namespaceObject)
@@ -301,7 +295,7 @@ func (b *Builder) namespace(o *Object) error {
 		return err
 	}
 	add(b, ipam.ResNamespaces, &b.namespaces, o, w, ipam.Namespace{
-		Name: w.Metadata.Name, UID: w.Metadata.UID, Labels: internMap(w.Metadata.Labels),
+		Name: w.Metadata.Name, UID: w.Metadata.UID, Labels: b.internMap(w.Metadata.Labels),
 		PoolPins: slices.Concat(stringList(w.Metadata.Annotations.IPv4Pools), stringList(w.Metadata.Annotations.IPv6Pools)),
 	})
 	return nil
@@ -330,7 +324,7 @@ func (b *Builder) service(o *Object) error {
 		b.ignore(ipam.ResServices, w)
 		return nil
 	}
-	s := ipam.Service{Namespace: intern(w.Metadata.Namespace), Name: w.Metadata.Name, Type: w.Spec.Type}
+	s := ipam.Service{Namespace: b.intern(w.Metadata.Namespace), Name: w.Metadata.Name, Type: w.Spec.Type}
 	for _, i := range w.Status.LoadBalancer.Ingress {
 		s.IngressIPs = append(s.IngressIPs, parseAddrs(i.IP)...)
 	}
@@ -375,9 +369,7 @@ type envVar struct {
 	Value string `json:"value,omitzero"`
 }
 
-func (w *workloadObject) head() *header {
-	return &header{typeMeta: w.typeMeta, Metadata: w.Metadata.metadata}
-}
+func (w *workloadObject) meta() *metadata { return &w.Metadata.metadata }
 
 // calicoOwn reports whether a workload belongs to Calico.
 func (w *workloadObject) calicoOwn() bool {

@@ -50,8 +50,8 @@ func (b *Builder) event(o *Object) error {
 	}
 	w.Message, w.Note = message, ""
 	add(b, ipam.ResEvents, &b.events, o, w, ipam.Event{
-		Namespace: intern(orElse(ref.Namespace, w.Metadata.Namespace)), Kind: intern(ref.Kind), Name: ref.Name,
-		Reason: intern(w.Reason), Message: message, Count: max(w.Count, w.OldCount, w.Series.Count, 1),
+		Namespace: b.intern(orElse(ref.Namespace, w.Metadata.Namespace)), Kind: b.intern(ref.Kind), Name: ref.Name,
+		Reason: b.intern(w.Reason), Message: message, Count: max(w.Count, w.OldCount, w.Series.Count, 1),
 		Last: later(last, w.Metadata.CreationTimestamp.Time),
 	})
 	return nil

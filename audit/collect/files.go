@@ -76,7 +76,7 @@ func FromPath(ctx context.Context, name string, opts Options) (*ipam.Snapshot, e
 // FromReader reads one stream of YAML or JSON.
 func FromReader(ctx context.Context, r io.Reader, opts Options) (*ipam.Snapshot, error) {
 	l := newLoader(ctx, opts)
-	l.objects("stdin", r)
+	l.objects("stdin", r, 0)
 	return l.finish("standard input", "stdin", nil)
 }
 
@@ -206,7 +206,7 @@ func (l *loader) directory(name string) error {
 			return nil
 		}
 		defer f.Close()
-		return l.file(p, f)
+		return l.file(p, f, info.Size())
 	})
 }
 
@@ -247,7 +247,11 @@ func (l *loader) single(name string) error {
 	case strings.HasSuffix(lower, ".tar"):
 		return l.archive(name, f)
 	default:
-		l.objects(filepath.Base(name), f)
+		size := int64(0)
+		if info, err := f.Stat(); err == nil {
+			size = info.Size()
+		}
+		l.objects(filepath.Base(name), f, size)
 		return nil
 	}
 }
@@ -277,7 +281,7 @@ func (l *loader) archive(name string, r io.Reader) error {
 			continue
 		}
 		watched := &errReader{r: t}
-		if err := l.file(entry, watched); err != nil {
+		if err := l.file(entry, watched, h.Size); err != nil {
 			return err
 		}
 		if watched.err != nil {
@@ -331,7 +335,7 @@ func (c *ctxReader) Read(p []byte) (int, error) {
 }
 
 // file reads one file of a directory or archive by what its name says it is.
-func (l *loader) file(name string, r io.Reader) error {
+func (l *loader) file(name string, r io.Reader, size int64) error {
 	l.files++
 	ext := strings.ToLower(path.Ext(name))
 	switch {
@@ -346,7 +350,7 @@ func (l *loader) file(name string, r io.Reader) error {
 	case path.Base(path.Dir(name)) == "routes" && (ext == ".txt" || ext == ".json"):
 		l.routes(name, r)
 	case ext == ".yaml" || ext == ".yml" || ext == ".json":
-		l.objects(name, r)
+		l.objects(name, r, size)
 	default:
 		l.b.Ignored()
 	}
@@ -369,8 +373,9 @@ func (l *loader) routes(name string, r io.Reader) {
 	l.b.AddTables(sourceFiles)
 }
 
-// objects reads a stream of YAML or JSON.
-func (l *loader) objects(name string, r io.Reader) {
+// objects reads a stream of YAML or JSON, of so many bytes where that is known.
+func (l *loader) objects(name string, r io.Reader, size int64) {
+	l.workers.expect(size)
 	in := bufio.NewReaderSize(&ctxReader{l.ctx, r}, 64<<10)
 	head, _ := in.Peek(512)
 	f := &fileSink{l: l, name: name}
@@ -471,7 +476,7 @@ func (f *fileSink) listed(e listEnd) {
 // listed records that a list was read: by its own kind, or, for an anonymous
 // empty List, by the name of its file.
 func listed(b *Builder, file string, e listEnd) {
-	if r, ok := resourceOf(e.APIVersion, strings.TrimSuffix(e.Kind, "List")); ok {
+	if r, ok := resourceOf(e.APIVersion, strings.TrimSuffix(e.Kind, "List")); ok && knownVersion(e.APIVersion) {
 		b.Listed(r, groupOf(e.APIVersion))
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 )
 
@@ -26,8 +27,6 @@ type Object struct {
 	APIVersion, Kind string
 	JSON             []byte
 	Place            Place
-	// seq orders the objects of one source, whoever decodes them first.
-	seq int64
 	// proto is the object in place of JSON, where the API server sent protobuf.
 	proto *protoObject
 }
@@ -39,6 +38,9 @@ func (o *Object) decode(w any) error {
 	}
 	return decodeJSON(o.JSON, w)
 }
+
+// zero empties what w points to.
+func zero(w any) { reflect.ValueOf(w).Elem().SetZero() }
 
 // listEnd is what a list says about itself once it has been read.
 type listEnd struct {

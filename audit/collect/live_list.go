@@ -29,10 +29,13 @@ const (
 // pages reads a list page by page and hands each page over once it is whole.
 func (l *Live) pages(ctx context.Context, t task, query url.Values, whole func(*page)) error {
 	cont := ""
+	// One page after the other is decoded into the same room.
+	b := NewBuilder()
 	for n := 1; n <= maxPages; n++ {
 		var p *page
 		err := l.try(ctx, maxTries, func(ctx context.Context, c *rest.RESTClient) (err error) {
-			p, err = l.page(ctx, c, t, query, cont, n)
+			b.empty()
+			p, err = l.page(ctx, c, t, b, query, cont, n)
 			return err
 		})
 		if err != nil {
@@ -57,13 +60,12 @@ type page struct {
 	t   task
 	end *listEnd
 	err error
-	seq int64
 	// held waits for the recorder until the page is whole.
 	held []func(*Recorder)
 }
 
 // page makes one list request and decodes each object as it arrives.
-func (l *Live) page(ctx context.Context, c *rest.RESTClient, t task, query url.Values, cont string, n int) (*page, error) {
+func (l *Live) page(ctx context.Context, c *rest.RESTClient, t task, b *Builder, query url.Values, cont string, n int) (*page, error) {
 	req := c.Get().AbsPath(t.path).MaxRetries(0).Param("limit", strconv.Itoa(l.opts.PageSize))
 	if t.proto {
 		req = req.SetHeader("Accept", acceptProto)
@@ -81,7 +83,7 @@ func (l *Live) page(ctx context.Context, c *rest.RESTClient, t task, query url.V
 		return nil, err
 	}
 	defer answer.Close()
-	p := &page{b: NewBuilder(), t: t}
+	p := &page{b: b, t: t}
 	if l.opts.Record != nil {
 		p.b.tee = func(r ipam.Resource, w object) {
 			p.held = append(p.held, func(to *Recorder) { to.object(r, w) })
@@ -130,8 +132,6 @@ func (p *page) object(o Object) {
 		p.err = fmt.Errorf("the list holds a %s %s", o.APIVersion, o.Kind)
 		return
 	}
-	p.seq++
-	o.seq = p.seq
 	p.b.Add(o)
 }
 

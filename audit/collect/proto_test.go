@@ -76,7 +76,7 @@ func TestProtoIsJSON(t *testing.T) {
 				if err := newProtoDecoder().decode(raw, fromProto); err != nil {
 					t.Fatal(err)
 				}
-				fromJSON.setType("", "")
+				*fromJSON.typ() = typeMeta{}
 				if d := cmp.Diff(fromJSON, fromProto, cmp.Exporter(func(reflect.Type) bool { return true }), cmpopts.EquateEmpty(),
 					cmp.Transformer("nil", func(p *string) string {
 						if p == nil {
@@ -167,7 +167,7 @@ func (s *listSink) object(o Object) {
 	if err := o.decode(w); err != nil {
 		s.failed = err
 	}
-	s.names = append(s.names, o.APIVersion+" "+o.Kind+" "+nameOf(w.head()))
+	s.names = append(s.names, o.APIVersion+" "+o.Kind+" "+nameOf(w.meta()))
 }
 func (s *listSink) listed(e listEnd)                       { s.end = &e }
 func (s *listSink) broken(_ Place, _, _ string, err error) { s.broke = append(s.broke, err) }

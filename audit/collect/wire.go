@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unique"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -56,6 +55,14 @@ func (s stamp) MarshalJSON() ([]byte, error) {
 // allocations, with or without its monotonic clock reading ("m=+0.5").
 func parseTime(text string) time.Time {
 	text, _, _ = strings.Cut(text, " m=")
+	if date, clock, ok := strings.Cut(text, " "); ok {
+		// Nearly every allocation, and ten times faster than by its own layout.
+		if clock, ok := strings.CutSuffix(clock, " +0000 UTC"); ok {
+			if t, err := time.Parse(time.RFC3339Nano, date+"T"+clock+"Z"); err == nil {
+				return t
+			}
+		}
+	}
 	layouts := []string{"2006-01-02 15:04:05.999999999 -0700 MST", "2006-01-02 15:04:05.999999999 -0700 -0700", time.DateTime}
 	if len(text) > len(time.DateOnly) && text[len(time.DateOnly)] == 'T' {
 		layouts = []string{time.RFC3339Nano}
@@ -103,6 +110,57 @@ func (a *allocations) UnmarshalJSON(raw []byte) error {
 	out, err := parseIndexes(raw)
 	*a = out
 	return err
+}
+
+// blockCounts is IPAMHandle.spec.block: how many addresses the handle has in
+// which block. Nearly every handle has one in one.
+type blockCounts []blockCount
+
+type blockCount struct {
+	cidr string
+	n    int
+}
+
+// UnmarshalJSONFrom reads an object of numbers.
+func (c *blockCounts) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	*c = (*c)[:0]
+	if d.PeekKind() == 'n' {
+		return d.SkipValue()
+	}
+	open, err := d.ReadToken()
+	if err != nil {
+		return err
+	}
+	if open.Kind() != '{' {
+		return errNotCounts
+	}
+	for d.PeekKind() != '}' {
+		key, err := d.ReadToken()
+		if err != nil {
+			return err
+		}
+		cidr := key.String()
+		value, err := d.ReadValue()
+		if err != nil {
+			return err
+		}
+		n, err := strconv.Atoi(string(value))
+		if err != nil {
+			return fmt.Errorf("%s: %s is no number", cidr, value)
+		}
+		*c = append(*c, blockCount{cidr, n})
+	}
+	_, err = d.ReadToken()
+	return err
+}
+
+// MarshalJSONTo writes the object, in the order of the blocks.
+func (c blockCounts) MarshalJSONTo(e *jsontext.Encoder) error {
+	counts := make(map[string]int, len(c))
+	for _, b := range c {
+		counts[b.cidr] += b.n
+	}
+	return json.MarshalEncode(e, counts, json.Deterministic(true))
 }
 
 // ordinals is IPAMBlock.spec.unallocated.
@@ -170,6 +228,8 @@ const (
 	brokenIndex = -2
 )
 
+var errNotCounts = errors.New("is no object of numbers")
+
 var errNotIndexes = errors.New("is no list of indexes and nulls")
 
 // decodeJSON fills v from raw. Duplicate names are let pass (the API server
@@ -207,13 +267,19 @@ type fieldError struct{ field, message string }
 // Error prints field and message.
 func (e *fieldError) Error() string { return e.field + ": " + e.message }
 
-// intern shares the memory of strings that thousands of objects repeat: node
-// names, namespaces, reasons.
-func intern(s string) string {
+// interner shares the memory of strings that thousands of objects repeat: node
+// names, namespaces, reasons. The builders of one list may share one.
+type interner map[string]string
+
+func (b *Builder) intern(s string) string {
 	if s == "" {
 		return ""
 	}
-	return unique.Make(s).Value()
+	if have, ok := b.strings[s]; ok {
+		return have
+	}
+	b.strings[s] = s
+	return s
 }
 
 // parsePrefix reads a CIDR, or a single address as one.

@@ -35,6 +35,8 @@ type Options struct {
 	Flags  *pflag.FlagSet // only flags that were given count; may be nil
 	Checks []CheckSpec    // the catalogue; nil: any check id and parameter is accepted
 	Now    time.Time      // for warnings about suppressions; zero: none
+	// TellsNobody: tokens of Jira and Slack may be missing, which is a warning then.
+	TellsNobody bool
 }
 
 // Load reads, merges and checks the configuration. An error of type *[Error] lists everything that is
@@ -52,6 +54,7 @@ func Load(o Options) (*Config, []Warning, error) {
 
 func load(data []byte, o Options) (*Config, []Warning, error) {
 	f := newFindings(o.File)
+	f.tellsNobody = o.TellsNobody
 	r := &reader{tree: newTree(o.Checks), f: f}
 	merged, err := r.mergeAll(data, o)
 	if err != nil {

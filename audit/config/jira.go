@@ -129,7 +129,7 @@ func (j *Jira) validate(clusters []Cluster, f *findings) {
 		f.fail("jira.apiBaseURL", "is required to file tickets")
 	}
 	if !j.Credential().IsSet() && !f.mentions("jira", "token", "tokenFile") {
-		f.fail("jira.token", "is required to file tickets: set token or tokenFile")
+		f.failToTell("jira.token", "is required to file tickets: set token or tokenFile")
 	}
 	if j.IsCloud() && j.Username == "" {
 		f.fail("jira.username", "is required by Jira Cloud: the e-mail address of the token's account")

@@ -77,6 +77,8 @@ type findings struct {
 	named    map[string]bool   // paths that a problem names already
 	problems []Problem
 	warnings []Warning
+	// tellsNobody: see Options.
+	tellsNobody bool
 }
 
 func newFindings(file string) *findings {
@@ -103,6 +105,15 @@ func (f *findings) warn(path, format string, args ...any) {
 }
 
 // mentions tells whether a problem already names one of the keys of a section.
+// failToTell is a problem only of those who want to tell somebody.
+func (f *findings) failToTell(path, message string) {
+	if f.tellsNobody {
+		f.warn(path, "%s", message)
+		return
+	}
+	f.fail(path, "%s", message)
+}
+
 func (f *findings) mentions(path string, keys ...string) bool {
 	return f.named[path] || slices.ContainsFunc(keys, func(k string) bool { return f.named[join(path, k)] })
 }

@@ -81,7 +81,7 @@ func (s *Slack) validate(clusters []Cluster, f *findings) {
 	case token.IsSet() && webhook.IsSet():
 		f.fail("slack.webhookURL", "is set together with a token: keep one of the two (the token can do more)")
 	case !token.IsSet() && !webhook.IsSet() && !f.mentions("slack", "token", "tokenFile", "webhookURL", "webhookURLFile"):
-		f.fail("slack.token", "is required to post: set token or tokenFile (or webhookURL)")
+		f.failToTell("slack.token", "is required to post: set token or tokenFile (or webhookURL)")
 	}
 	if webhook.IsSet() && !token.IsSet() {
 		s.validateWebhook(clusters, f)

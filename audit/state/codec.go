@@ -142,6 +142,17 @@ func fill(s *audit.State) error {
 	if s.Messages == nil {
 		s.Messages = map[string]*audit.MessageState{}
 	}
+	if s.Channels == nil {
+		s.Channels = map[string]*audit.ChannelState{}
+	}
+	for name, c := range s.Channels {
+		if c == nil {
+			return fmt.Errorf("channels: %q is null", name)
+		}
+		if err := noNull("channels: "+name+": untold", c.Untold); err != nil {
+			return err
+		}
+	}
 	for name, c := range s.Clusters {
 		if c == nil {
 			return fmt.Errorf("clusters: %q is null", name)

@@ -190,12 +190,28 @@ func (a *app) loadConfig(file string, cmd *cobra.Command) (*config.Config, []con
 	if file == "" {
 		file = a.getenv(config.EnvFile)
 	}
-	c, warnings, err := config.Load(config.Options{File: file, Env: a.env, Flags: cmd.Flags(), Checks: checkSpecs(), Now: a.now()})
+	c, warnings, err := config.Load(config.Options{
+		File: file, Env: a.env, Flags: cmd.Flags(), Checks: checkSpecs(), Now: a.now(), TellsNobody: tellsNobody(cmd),
+	})
 	if err != nil {
 		return nil, nil, &exitError{audit.ExitUsage, err}
 	}
 	a.json = c.Log.Format == "json"
 	return c, warnings, nil
+}
+
+// tellsNobody reports whether a command can do without tokens: all can, but for
+// those that use them or say whether they would do.
+func tellsNobody(cmd *cobra.Command) bool {
+	given := func(flag string) bool { f := cmd.Flags().Lookup(flag); return f != nil && f.Value.String() == "true" }
+	switch cmd.Name() {
+	case "run":
+		return !given("notify") || given("dry-run")
+	case "doctor", "validate":
+		return false
+	default:
+		return true
+	}
 }
 
 func (a *app) getenv(name string) string {

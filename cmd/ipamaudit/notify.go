@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -21,16 +20,15 @@ import (
 // finish remembers the run and, with --notify, tells people.
 func (o *runOptions) finish(ctx context.Context, a *app, rep *audit.Report, next *audit.State, m *memory) error {
 	if !o.notify {
+		if o.config.Slack.Enabled { // the next run that tells somebody compares with this one
+			notify.Remember(rep, next, digestPolicy(o.config), a.now())
+		}
 		if err := m.save(ctx, next); err != nil {
 			return &exitError{audit.ExitUsage, fmt.Errorf("the state was not saved: %w", err)}
 		}
 		return nil
 	}
-	clients, err := notifyClients(o.config, o.log)
-	if err != nil && !o.dryRun {
-		return errors.Join(err, m.save(ctx, next))
-	}
-	out, runErr := notify.Run(ctx, rep, next, m.orNowhere(), o.policy(a), clients, o.log)
+	out, runErr := notify.Run(ctx, rep, next, m.orNowhere(), o.policy(a), notifyClients(o.config, o.log), o.log)
 	if o.dryRun {
 		w := a.out
 		for _, s := range o.specs {
@@ -46,6 +44,9 @@ func (o *runOptions) finish(ctx context.Context, a *app, rep *audit.Report, next
 	for _, n := range out.Notices {
 		o.log.Warn("notice", "text", n)
 	}
+	if o.dryRun {
+		return runErr
+	}
 	for _, t := range out.Tickets {
 		if t.Action.Writes() || t.Error != "" {
 			o.log.Info("ticket", "cluster", t.Cluster, "check", t.Check, "action", string(t.Action), "key", t.Key, "url", t.URL, "why", t.Why, "error", t.Error)
@@ -54,7 +55,7 @@ func (o *runOptions) finish(ctx context.Context, a *app, rep *audit.Report, next
 	for _, msg := range out.Messages {
 		o.log.Info("message", "channel", msg.Channel, "part", msg.Part, "action", msg.Action, "permalink", msg.Permalink, "error", msg.Error)
 	}
-	return errors.Join(err, runErr)
+	return runErr
 }
 
 func (m *memory) save(ctx context.Context, s *audit.State) error {
@@ -186,26 +187,23 @@ func clusterNamed(c *config.Config, name string) config.Cluster {
 
 // notifyClients makes the clients for what is enabled. Tokens are read here,
 // from their files, anew for every run.
-func notifyClients(c *config.Config, log *slog.Logger) (notify.Clients, error) {
+func notifyClients(c *config.Config, log *slog.Logger) notify.Clients {
 	var clients notify.Clients
-	var errs []error
 	if c.Jira.Enabled {
-		t, err := jiraClient(&c.Jira, log)
-		if err != nil {
-			errs = append(errs, err)
+		if t, err := jiraClient(&c.Jira, log); err != nil {
+			clients.NoTracker = err
 		} else {
 			clients.Tracker = t
 		}
 	}
 	if c.Slack.Enabled {
-		m, err := slackClient(&c.Slack, log)
-		if err != nil {
-			errs = append(errs, err)
+		if m, err := slackClient(&c.Slack, log); err != nil {
+			clients.NoMessenger = err
 		} else {
 			clients.Messenger = m
 		}
 	}
-	return clients, errors.Join(errs...)
+	return clients
 }
 
 func jiraClient(j *config.Jira, log *slog.Logger) (notify.Tracker, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"k8s.io/klog/v2"
 
 	"ipamaudit/audit"
 	"ipamaudit/audit/config"
@@ -178,7 +179,7 @@ func (o *runOptions) run(ctx context.Context, a *app) error {
 	if err := inputErrors(rep, targets); err != nil {
 		return err
 	}
-	for _, n := range rep.Notices {
+	for _, n := range rep.Said() {
 		o.log.Warn("notice", "text", n)
 	}
 
@@ -230,7 +231,15 @@ func (o *runOptions) write(a *app, rep *audit.Report) error {
 }
 
 // logger writes to stderr, and nowhere else.
+// Libraries that log for themselves (client-go, of credential plug-ins that
+// break) do so in the same way from then on.
 func (a *app) logger(c config.Log, quiet bool) *slog.Logger {
+	logger := slog.New(a.logHandler(c, quiet))
+	klog.SetSlogLogger(logger)
+	return logger
+}
+
+func (a *app) logHandler(c config.Log, quiet bool) slog.Handler {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.Level))
 	if quiet {
@@ -238,9 +247,9 @@ func (a *app) logger(c config.Log, quiet bool) *slog.Logger {
 	}
 	opts := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(a.err, opts))
+		return slog.NewJSONHandler(a.err, opts)
 	}
-	return slog.New(newTextHandler(a.err, opts))
+	return newTextHandler(a.err, opts)
 }
 
 // newTextHandler is slog's text handler without the time: CronJob logs have

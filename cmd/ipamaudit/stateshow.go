@@ -72,7 +72,27 @@ func describeState(st *audit.State, where string) string {
 	section("Clusters", table.Row{"name", "id", "last complete", "failed nights", "findings"}, clusterRows(st))
 	section("Tickets", table.Row{"key", "cluster", "check", "severity", "is"}, ticketRows(st))
 	section("Messages", table.Row{"run", "part", "channel", "posted"}, messageRows(st))
+	section("Channels", table.Row{"channel", "told by", "as of", "still to be told"}, channelRows(st))
 	return b.String()
+}
+
+func channelRows(st *audit.State) []table.Row {
+	var rows []table.Row
+	for _, name := range slices.Sorted(maps.Keys(st.Channels)) {
+		ch := st.Channels[name]
+		untold := 0
+		for _, u := range ch.Untold {
+			if u.At.After(ch.ToldAsOf) && !u.Hidden {
+				untold++
+			}
+		}
+		still := fmt.Sprint(untold)
+		if ch.LostAt.After(ch.ToldAsOf) {
+			still += " and more"
+		}
+		rows = append(rows, table.Row{text.Terminal(name), text.Terminal(cmp.Or(ch.ToldRun, "no run")), moment(ch.ToldAsOf), still})
+	}
+	return rows
 }
 
 func clusterRows(st *audit.State) []table.Row {

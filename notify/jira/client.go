@@ -56,9 +56,9 @@ type Options struct {
 
 // Client implements notify.Tracker.
 type Client struct {
-	o    Options
-	api  *gojira.Client
-	self bool // the credentials were proved
+	o   Options
+	api *gojira.Client
+	me  string // the account's id or name, once the credentials were proved
 }
 
 var _ notify.Tracker = (*Client)(nil)
@@ -147,6 +147,7 @@ func (c *Client) check(resp *gojira.Response, err error, mayHaveActed bool, what
 	case errors.Is(err, notify.ErrUnauthenticated):
 		return fmt.Errorf("jira: %s: %w", what, err)
 	case resp == nil:
+		kind = notify.ErrUnreachable
 		if mayHaveActed && !notify.NotSent(err) {
 			kind = notify.ErrAmbiguous
 		}
@@ -156,6 +157,8 @@ func (c *Client) check(resp *gojira.Response, err error, mayHaveActed bool, what
 		kind = notify.ErrNotFound
 	case mayHaveActed && (resp.StatusCode >= 500 || resp.StatusCode < 300):
 		kind = notify.ErrAmbiguous // below 300 the answer could not be read
+	case resp.StatusCode >= 500:
+		kind = notify.ErrUnreachable
 	}
 	text := c.text(resp, err)
 	if kind == nil {
@@ -196,7 +199,7 @@ func (c *Client) text(resp *gojira.Response, err error) error {
 // issueFields are what is read of an issue. Cloud's search brings the id alone
 // unless fields are named.
 func issueFields() []string {
-	return []string{"summary", "description", "labels", "status", "resolution", "resolutiondate"}
+	return []string{"summary", "description", "labels", "status", "resolution", "resolutiondate", "creator"}
 }
 
 func (c *Client) issue(i gojira.Issue) notify.Issue {
@@ -206,6 +209,9 @@ func (c *Client) issue(i gojira.Issue) notify.Issue {
 		return out
 	}
 	out.Summary, out.Description, out.Labels = f.Summary, f.Description, f.Labels
+	if f.Creator != nil {
+		out.Created = c.me != "" && c.me == c.userName(f.Creator)
+	}
 	if f.Status != nil {
 		// The category's key depends on neither language nor workflow.
 		out.Status, out.Done = f.Status.Name, f.Status.StatusCategory.Key == gojira.StatusCategoryComplete

@@ -46,29 +46,47 @@ func (c *Cluster) put(ctx context.Context, pairs []Pair) error {
 	for _, p := range pairs {
 		txn.Success = append(txn.Success, op{put{[]byte(p.Key), p.Value}})
 	}
-	return c.askEtcd(ctx, "/v3/kv/txn", txn)
+	return c.etcdCall(ctx, "kv/txn", txn, nil)
 }
 
 // wipe deletes every key that begins with the prefix.
 func (c *Cluster) wipe(ctx context.Context, prefix string) error {
-	var request struct {
-		Key []byte `json:"key"`
-		End []byte `json:"range_end"`
-	}
-	request.Key, request.End = []byte(prefix), []byte(prefix)
-	request.End[len(prefix)-1]++
-	if err := c.askEtcd(ctx, "/v3/kv/deleterange", request); err != nil {
+	end := []byte(prefix)
+	end[len(end)-1]++
+	if err := c.etcdCall(ctx, "kv/deleterange", map[string][]byte{"key": []byte(prefix), "range_end": end}, nil); err != nil {
 		return fmt.Errorf("delete %s from the etcd of %s: %w", prefix, c.Name, err)
 	}
 	return nil
 }
 
-func (c *Cluster) askEtcd(ctx context.Context, path string, request any) error {
-	body, err := json.Marshal(request)
+// Compact makes etcd forget all but the newest version of each object: continue
+// tokens that were handed out before expire.
+func (c *Cluster) Compact(ctx context.Context) error {
+	// A token of the newest version would still be good: make a newer one.
+	if err := c.Put(ctx, []Pair{{Key: "/bed/compacted", Value: []byte("x")}}); err != nil {
+		return err
+	}
+	var at struct {
+		Header struct {
+			Revision string `json:"revision"`
+		} `json:"header"`
+	}
+	if err := c.etcdCall(ctx, "kv/range", map[string][]byte{"key": []byte("/bed/compacted")}, &at); err != nil {
+		return err
+	}
+	if err := c.etcdCall(ctx, "kv/compaction", map[string]any{"revision": at.Header.Revision, "physical": true}, nil); err != nil {
+		return fmt.Errorf("compact the etcd of %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// etcdCall calls etcd's JSON gateway; out is for the answer, or nil.
+func (c *Cluster) etcdCall(ctx context.Context, method string, in, out any) error {
+	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Etcd+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Etcd+"/v3/"+method, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -84,5 +102,8 @@ func (c *Cluster) askEtcd(ctx context.Context, path string, request any) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", resp.Status, answer)
 	}
-	return nil
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(answer, out)
 }

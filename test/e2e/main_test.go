@@ -82,7 +82,10 @@ type result struct {
 
 // ipamaudit runs the program with nothing of the developer's around it: no
 // kubeconfig, no configuration, no home.
-func ipamaudit(t *testing.T, args ...string) result {
+func ipamaudit(t *testing.T, args ...string) result { return ipamauditWith(t, nil, args...) }
+
+// ipamauditWith is ipamaudit with more environment.
+func ipamauditWith(t *testing.T, env []string, args ...string) result {
 	t.Helper()
 	path, err := program()
 	if err != nil {
@@ -91,7 +94,7 @@ func ipamaudit(t *testing.T, args ...string) result {
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), path, args...)
 	cmd.Dir = home
-	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + home}
+	cmd.Env = append([]string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + home}, env...)
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err = cmd.Run()

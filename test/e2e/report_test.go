@@ -54,14 +54,19 @@ type (
 func audit(t *testing.T, args ...string) (report, result) {
 	t.Helper()
 	res := ipamaudit(t, append([]string{"run", "-o", "json"}, args...)...)
+	return decodeReport(t, res), res
+}
+
+func decodeReport(t *testing.T, res result) report {
+	t.Helper()
 	var r report
 	if err := json.Unmarshal([]byte(res.stdout), &r); err != nil {
-		t.Fatalf("stdout of run %q is no JSON report: %v\nexit code %d\nstdout: %.500s\nstderr:\n%s", args, err, res.code, res.stdout, res.stderr)
+		t.Fatalf("stdout is no JSON report: %v\nexit code %d\nstdout: %.500s\nstderr:\n%s", err, res.code, res.stdout, res.stderr)
 	}
 	if r.Schema != "ipamaudit/v1" {
 		t.Fatalf("schema %q, want ipamaudit/v1", r.Schema)
 	}
-	return r, res
+	return r
 }
 
 // auditOne is audit for a single cluster.

@@ -76,6 +76,32 @@ func Fetch(ctx context.Context, config *rest.Config, s Settings) (Fetched, error
 	return Fetched{time.Since(began), total.Load(), requests.Load()}, err
 }
 
+// Settle waits until the API server serves every list: it has to read what was
+// put into etcd behind its back first, and answers 504 until then.
+func Settle(ctx context.Context, config *rest.Config) error {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	for _, path := range lists() {
+		for {
+			_, _, err := fetchPage(ctx, client, config.Host+path, Settings{Page: 1}, "")
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, errBusy) {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("%s: %w: %w", path, err, ctx.Err())
+			case <-time.After(time.Second):
+			}
+		}
+	}
+	return nil
+}
+
 var errBusy = errors.New("the API server refuses")
 
 func fetchPage(ctx context.Context, client *http.Client, address string, s Settings, cont string) (int64, string, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -21,6 +22,8 @@ type Ran struct {
 // Run runs the program and measures that process alone.
 func Run(ctx context.Context, program string, args ...string) (Ran, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
+	// Variables of the test bed are none of the program's settings, and errors there.
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir()}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	began := time.Now()

@@ -35,7 +35,7 @@ func main() {
 
 type options struct {
 	part, repeat, fleet int
-	program             string
+	program, dir        string
 	maxMiB              int64
 	maxRatio            float64
 }
@@ -48,13 +48,18 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.program, "program", os.Getenv("IPAMAUDIT_BIN"), "ipamaudit to measure; default: a fresh build")
 	flag.Int64Var(&o.maxMiB, "max-mib", 300, "fail when the program needs more memory")
 	flag.Float64Var(&o.maxRatio, "max-ratio", 0, "fail when collecting takes longer than fetching by this factor; 0: only tell")
+	flag.StringVar(&o.dir, "dir", "", "work in this existing directory and leave the saved snapshot there")
 	flag.Parse()
 
-	dir, err := os.MkdirTemp("", "ipamaudit-scale-")
-	if err != nil {
-		return err
+	dir := o.dir
+	if dir == "" {
+		made, err := os.MkdirTemp("", "ipamaudit-scale-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(made)
+		dir = made
 	}
-	defer os.RemoveAll(dir)
 	if o.program == "" {
 		o.program = filepath.Join(dir, "ipamaudit")
 		build := exec.CommandContext(ctx, "go", "build", "-o", o.program, "./cmd/ipamaudit")
@@ -85,6 +90,9 @@ func one(ctx context.Context, o options, dir string) error {
 	size := scale.Full().Part(o.part)
 	began := time.Now()
 	if err := scale.Load(ctx, c, size); err != nil {
+		return err
+	}
+	if err := scale.Settle(ctx, c.Admin()); err != nil {
 		return err
 	}
 	fmt.Printf("%d nodes, %d blocks and affinities, %d pods and handles, loaded in %s\n\n", size.Nodes, size.Blocks, size.Pods, time.Since(began).Round(time.Second))
