@@ -3,6 +3,8 @@
 package audit
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"ipamaudit/checks"
@@ -18,9 +20,62 @@ type Report struct {
 	Run      RunInfo         `json:"run"`
 	Clusters []ClusterReport `json:"clusters"`
 	Totals   Totals          `json:"totals"`
-	// Notices are things people should hear that are no findings: expired or
-	// unused suppressions, a state that was started afresh.
+	// Notices are things people should hear that are no findings: a cluster that
+	// is not what it was, a state that was started afresh.
 	Notices []string `json:"notices,omitempty"`
+	// Suppressions are those that want somebody's attention.
+	Suppressions []SuppressionNotice `json:"suppressions,omitempty"`
+}
+
+// Said is all that people should hear that is no finding.
+func (r *Report) Said() []string {
+	out := slices.Clone(r.Notices)
+	for _, s := range r.Suppressions {
+		out = append(out, s.String())
+	}
+	return out
+}
+
+// SuppressionNotice is a suppression that ends soon, has ended, or silences
+// nothing any more.
+type SuppressionNotice struct {
+	// The patterns it was written with.
+	Check   string `json:"check"`
+	Cluster string `json:"cluster"`
+	Subject string `json:"subject"`
+	Owner   string `json:"owner"`
+	// Until is when it ends, State why it is named.
+	Until time.Time        `json:"until"`
+	State SuppressionState `json:"state"`
+	// Origin is where it is written: suppressions[2] (config.yaml:57).
+	Origin string `json:"origin"`
+}
+
+// SuppressionState is why a suppression wants attention.
+type SuppressionState string
+
+// The states.
+const (
+	SuppressionExpired  SuppressionState = "expired"
+	SuppressionExpiring SuppressionState = "expiring"
+	SuppressionUnused   SuppressionState = "unused"
+)
+
+// What says what is to be done about it.
+func (s SuppressionNotice) What() string {
+	switch s.State {
+	case SuppressionExpired:
+		return "expired at " + s.Until.Format(time.RFC3339) + " and silences nothing: renew or remove it"
+	case SuppressionUnused:
+		return "matched nothing in this run: remove it if the problem is gone"
+	default:
+		return "expires at " + s.Until.Format(time.RFC3339)
+	}
+}
+
+// String is one line.
+func (s SuppressionNotice) String() string {
+	return fmt.Sprintf("suppression of %s on %s for %s by %s %s (%s)", s.Check, s.Cluster, s.Subject, s.Owner, s.What(), s.Origin)
 }
 
 // RunInfo tells one run from another. Two runs over the same input differ only here.

@@ -85,7 +85,7 @@ type Suppressor interface {
 	Suppress(cluster string, f *Finding) *Suppression
 	// Review returns what people should hear about the suppressions themselves:
 	// expired and, when the run looked at everything, unused ones.
-	Review(lookedAtEverything bool) []string
+	Review(lookedAtEverything bool) []SuppressionNotice
 }
 
 // Event is a step of a run.
@@ -230,7 +230,7 @@ func (r *Report) suppress(o Options) {
 			c.Findings[j].Suppressed = o.Suppress.Suppress(c.Name, &c.Findings[j])
 		}
 	}
-	r.Notices = append(r.Notices, o.Suppress.Review(whole)...)
+	r.Suppressions = o.Suppress.Review(whole)
 }
 
 func (r *Report) total() Totals {

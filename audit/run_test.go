@@ -411,17 +411,17 @@ func (s *suppressAll) Suppress(_ string, f *Finding) *Suppression {
 	return &Suppression{Reason: "accepted", Owner: "net", Until: "2027-01-01"}
 }
 
-func (s *suppressAll) Review(whole bool) []string {
+func (s *suppressAll) Review(whole bool) []SuppressionNotice {
 	s.whole = append(s.whole, whole)
-	return []string{"suppression 3 is unused"}
+	return []SuppressionNotice{{State: SuppressionUnused}}
 }
 
 func TestSuppressedFindingsCountInNothing(t *testing.T) {
 	s := &suppressAll{}
 	o := Options{RunID: "n1", Checks: catalogue(finder("f", nil, "quiet", "loud")), Suppress: s}
 	r, next := mustRun(t, o, Target{Name: "a", Source: live("a")})
-	if r.Totals.High != 1 || len(r.Notices) != 1 || len(next.Clusters["a"].Findings) != 2 {
-		t.Errorf("high %d, notices %q, remembered %d; want 1, 1, 2", r.Totals.High, r.Notices, len(next.Clusters["a"].Findings))
+	if r.Totals.High != 1 || len(r.Said()) != 1 || len(next.Clusters["a"].Findings) != 2 {
+		t.Errorf("high %d, notices %q, remembered %d; want 1, 1, 2", r.Totals.High, r.Said(), len(next.Clusters["a"].Findings))
 	}
 	o.Subset = true
 	mustRun(t, o, Target{Name: "a", Source: live("a")})

@@ -83,10 +83,15 @@ func (t *tickets) observe(ctx context.Context) (Remote, error) {
 		}
 	}
 	if len(usable) > 0 {
-		issues, err := t.tracker.Search(ctx, usable, t.policy.ReopenWindow+24*time.Hour, t.knownIDs())
+		where := usable
+		if len(t.knownIDs()) == 0 {
+			where = nil // the state may be lost, and people may have moved what it knew
+		}
+		issues, err := t.tracker.Search(ctx, where, t.policy.ReopenWindow+24*time.Hour, t.knownIDs())
 		if err != nil {
 			return remote, err
 		}
+		issues = slices.DeleteFunc(issues, func(i Issue) bool { return !i.tools() })
 		remote.Issues, remote.Searched, remote.SearchEmpty = issues, usable, len(issues) == 0
 	}
 	for _, id := range t.knownIDs() {
@@ -132,11 +137,11 @@ func (t *tickets) refresh(ctx context.Context, a Action, remote *Remote, read re
 	fp := a.Problem.Fingerprint
 	var ids []string
 	if a.Kind == Create || a.Kind == Renew {
-		for _, label := range a.Problem.labels() {
-			if !read.first(label) {
+		for _, fingerprint := range a.Problem.fingerprints() {
+			if !read.first(fingerprint) {
 				continue
 			}
-			found, err := t.tracker.FindByLabel(ctx, label)
+			found, err := t.tracker.Find(ctx, fingerprint)
 			if err != nil {
 				return err
 			}
@@ -325,12 +330,12 @@ func (t *tickets) await(ctx context.Context, a Action, cause error) (Issue, erro
 		old = a.Issue.ID
 	}
 	look := func() (Issue, error) {
-		found, err := t.tracker.FindByLabel(ctx, FingerprintLabel(a.Problem.Fingerprint))
+		found, err := t.tracker.Find(ctx, a.Problem.Fingerprint)
 		if errors.Is(err, ErrUnauthenticated) {
 			return Issue{}, backoff.Permanent(err)
 		}
 		for _, i := range found {
-			if !i.Done && i.ID != old {
+			if !i.Done && i.ID != old && a.Problem.owns(i) {
 				return i, nil
 			}
 		}

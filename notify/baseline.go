@@ -43,11 +43,12 @@ func (pl *planner) readBaselines(problems []Problem, st *audit.State) {
 			pl.baselines.pending = true
 		}
 		for _, i := range pl.remote.Issues {
-			if i.Done || !slices.Contains(i.Labels, FingerprintLabel(fp)) {
-				continue
+			from, to, whole := section(i.Description)
+			if i.Done || !whole || !(Problem{Fingerprint: fp}).owns(i) {
+				continue // where people took the marks away it cannot be kept, and is none
 			}
 			pl.baselines.open[project] = true
-			for _, m := range knownProblem.FindAllStringSubmatch(strings.ReplaceAll(i.Description, `\`, ""), -1) {
+			for _, m := range knownProblem.FindAllStringSubmatch(strings.ReplaceAll(i.Description[from:to], `\`, ""), -1) {
 				pl.baselines.severity[m[1]] = checks.Severity(m[2])
 			}
 			pl.strike(i, project, problems)
@@ -55,32 +56,43 @@ func (pl *planner) readBaselines(problems []Problem, st *audit.State) {
 	}
 }
 
-// strike takes what is gone off a baseline. What is not in this run stays.
-func (pl *planner) strike(i Issue, project string, problems []Problem) {
-	description, gone := i.Description, 0
-	for _, p := range problems {
-		s, in := pl.baselines.severity[p.Fingerprint]
-		if !in || p.Seen.Present || p.Seen.Quiet != "" {
-			continue
-		}
-		struck := strings.ReplaceAll(description, p.Fingerprint+"="+string(s), p.Fingerprint+"=gone")
-		if struck != description {
-			description, gone = struck, gone+1
-			delete(pl.baselines.severity, p.Fingerprint)
+// entry is what the baselines say of a problem; "" is nothing.
+func (b baselines) entry(p Problem) (fingerprint string, s checks.Severity) {
+	for _, fp := range p.fingerprints() {
+		if s, in := b.severity[fp]; in {
+			return fp, s
 		}
 	}
-	if gone > 0 {
+	return "", ""
+}
+
+// strike takes what is gone off a baseline. What is not in this run stays.
+func (pl *planner) strike(i Issue, project string, problems []Problem) {
+	from, to, _ := section(i.Description)
+	ours, gone := i.Description[from:to], 0
+	for _, p := range problems {
+		fp, s := pl.baselines.entry(p)
+		if fp == "" || p.Seen.Present || p.Seen.Quiet != "" {
+			continue
+		}
+		struck := strings.ReplaceAll(ours, fp+"="+string(s), fp+"=gone")
+		if struck != ours {
+			ours, gone = struck, gone+1
+			delete(pl.baselines.severity, fp)
+		}
+	}
+	if gone > 0 && !slices.Contains(i.Labels, pl.policy.AcceptedLabel) {
 		p := Problem{Fingerprint: baselineFingerprint(project), Cluster: baselineCluster, Check: baselineCheck, Project: project}
 		pl.out.Actions = append(pl.out.Actions, Action{
-			Kind: Update, Reason: Resolved, Why: fmt.Sprintf("%d of its problems are gone", gone), Problem: p, Issue: &i, edited: description,
+			Kind: Update, Reason: Resolved, Why: fmt.Sprintf("%d of its problems are gone", gone), Problem: p, Issue: &i, edited: i.Description[:from] + ours + i.Description[to:],
 		})
 	}
 }
 
 // inBaseline reports whether a problem without a ticket is left to a baseline.
 func (pl *planner) inBaseline(p Problem) bool {
-	s, in := pl.baselines.severity[p.Fingerprint]
-	if !in || p.Seen.Severity.Rank() > s.Rank() {
+	fp, s := pl.baselines.entry(p)
+	if fp == "" || p.Seen.Severity.Rank() > s.Rank() {
 		return false
 	}
 	pl.covered++

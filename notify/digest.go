@@ -83,6 +83,8 @@ type Digest struct {
 	New, Worse, Better, Resolved, Unknown, Ongoing []Group
 	Healthy                                        []string
 	Notices                                        []string
+	// Suppressions want somebody's attention.
+	Suppressions []audit.SuppressionNotice
 	// Lost: more has changed since the last digest than is known.
 	Lost   bool
 	policy DigestPolicy
@@ -101,7 +103,7 @@ func Digests(r *audit.Report, channels map[string]*audit.ChannelState, links Lin
 		for _, ch := range p.channels(c) {
 			d := byChannel[ch]
 			if d == nil {
-				d = &Digest{Channel: ch, RunID: r.Run.ID, Notices: slices.Concat(notices, r.Notices), policy: p, links: links, state: channels[ch]}
+				d = &Digest{Channel: ch, RunID: r.Run.ID, Notices: slices.Concat(notices, r.Notices), Suppressions: r.Suppressions, policy: p, links: links, state: channels[ch]}
 				if d.state == nil {
 					d.state = &audit.ChannelState{}
 				}
@@ -309,6 +311,7 @@ func (d Digest) Parent() Message {
 	c.list(":grey_question: *Known, and not looked at by this run*", groupLines(d.Unknown), 10, keep)
 	c.list(fmt.Sprintf("*Ongoing* (%s)", severityCounts(d.Ongoing)), groupLines(d.Ongoing), 10, keep)
 	c.list(":bar_chart: *Fullest pools*", trendLines(trends(d.Clusters, 0.5), len(d.Clusters) > 1), 6, keep)
+	c.list(":hourglass: *Suppressions*", suppressionLines(d.Suppressions), 8, keep)
 	c.list("*Notes*", bullets(d.Notices), 10, keep/2)
 	if line := d.unseenLine(); line != "" {
 		c.add(SectionBlock, line, 100)
@@ -531,6 +534,20 @@ func groupLines(gs []Group) []string {
 			l += fmt.Sprintf(", and %d more", more)
 		}
 		out = append(out, l)
+	}
+	return out
+}
+
+// suppressionLines has those first that silence nothing any more.
+func suppressionLines(ss []audit.SuppressionNotice) []string {
+	var out []string
+	for _, state := range []audit.SuppressionState{audit.SuppressionExpired, audit.SuppressionExpiring, audit.SuppressionUnused} {
+		for _, s := range ss {
+			if s.State == state {
+				out = append(out, fmt.Sprintf("• %s on %s for %s, %s: %s (%s)", slackName(clip(s.Check, 100)), slackName(clip(s.Cluster, 100)),
+					slackName(clip(s.Subject, 200)), mrkdwn(clip(s.Owner, 100)), mrkdwn(s.What()), mrkdwn(clip(s.Origin, 200))))
+			}
+		}
 	}
 	return out
 }

@@ -31,6 +31,7 @@ type setup struct {
 	lag          time.Duration // of search
 	noHistory    bool          // the bot may not read the channel
 	editWindow   time.Duration // of the Slack workspace; 0 is for ever
+	webhook      bool          // there is no bot in Slack, only an incoming webhook
 }
 
 // event is one thing that happens. Which of the fields count depends on what.
@@ -42,6 +43,7 @@ type event struct {
 	severity checks.Severity
 	ticket   int // the n-th of those that exist, modulo
 	wait     time.Duration
+	adopt    bool
 	faults   []fault
 }
 
@@ -65,6 +67,9 @@ func (e event) String() string {
 	problem := fmt.Sprintf("prod-%d %s", e.cluster, checkIDs[e.check])
 	switch e.what {
 	case "run":
+		if e.adopt {
+			return fmt.Sprintf("after %s run --adopt with %v", e.wait, e.faults)
+		}
 		return fmt.Sprintf("after %s run with %v", e.wait, e.faults)
 	case "find":
 		return fmt.Sprintf("find %s %s on node-%d", e.severity, problem, e.node)
@@ -107,7 +112,7 @@ func newHistory(seed uint64) history {
 		reopen:     pick(r, []notify.ReopenMode{notify.ReopenWithin, notify.ReopenAlways, notify.ReopenNever}),
 		maxReopens: pick(r, []int{1, 3, -1}), resolveAfter: pick(r, []int{1, 1, 2, -1}), closeAfter: pick(r, []int{0, 0, 1, 2}),
 		maxNew: pick(r, []int{2, 20, 20}), lag: pick(r, []time.Duration{0, 0, 5 * time.Second, 90 * time.Second, 8 * time.Minute, 30 * time.Hour}),
-		noHistory: r.IntN(8) == 0, editWindow: pick(r, []time.Duration{0, 0, 0, time.Minute}),
+		noHistory: r.IntN(8) == 0, editWindow: pick(r, []time.Duration{0, 0, 0, time.Minute}), webhook: r.IntN(6) == 0,
 	}}
 	for range 4 + r.IntN(28) {
 		h.events = append(h.events, newEvent(r))
@@ -121,7 +126,7 @@ func newEvent(r *rand.Rand) event {
 	case n < 45:
 		e.what = "run"
 		e.wait = pick(r, []time.Duration{0, 20 * time.Second, 3 * time.Minute, 15 * time.Minute, 24 * time.Hour, 24 * time.Hour, 24 * time.Hour, 20 * 24 * time.Hour})
-		e.faults = newFaults(r, 0)
+		e.faults, e.adopt = newFaults(r, 0), r.IntN(6) == 0
 	case n < 60:
 		e.what, e.severity = "find", pick(r, []checks.Severity{checks.Critical, checks.High, checks.High, checks.Medium, checks.Low})
 	case n < 72:
@@ -203,7 +208,7 @@ func shrink(h history, fails func(history) bool, attempts int) history {
 	c.rules.lag = 0
 	try(c)
 	c = h
-	c.rules.dataCenter, c.rules.noHistory, c.rules.editWindow = false, false, 0
+	c.rules.dataCenter, c.rules.noHistory, c.rules.editWindow, c.rules.webhook = false, false, 0, false
 	try(c)
 	return h
 }

@@ -1,13 +1,14 @@
 package notify_test
 
 import (
-	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"ipamaudit/audit"
+	"ipamaudit/checks"
 	"ipamaudit/notify"
 	fakejira "ipamaudit/notify/fake/jira"
 )
@@ -25,7 +26,8 @@ type book struct {
 	read       map[string]int       // of an issue's history
 	peace      map[string]string    // issues that the tool must leave alone, and why
 	missing    map[string]bool      // ids that a state did not know, of those loaded in this event
-	losses     []time.Time          // of the state
+	losses     []time.Time          // of the state, also those in which an older one took its place
+	restores   int                  // of older states
 	labelled   map[string]time.Time // since when an issue has its label
 	takeovers  int
 	crashes    int
@@ -39,7 +41,7 @@ func (v violation) String() string { return v.rule + ": " + v.text }
 
 // human is what people did to an issue.
 type human struct {
-	touched     int
+	provoked    int // what may be answered by a comment
 	description string
 	summary     string
 	labels      []string
@@ -48,8 +50,9 @@ type human struct {
 }
 
 func newBook() *book {
+	baseline := notify.FingerprintLabel(checks.TicketFingerprint(baselineKey.check, "OPS"))
 	return &book{
-		problems: map[string]problemKey{}, of: map[string]problemKey{}, seen: map[problemKey]notify.Seen{},
+		problems: map[string]problemKey{baseline: baselineKey}, of: map[string]problemKey{}, seen: map[problemKey]notify.Seen{},
 		clean: map[problemKey]map[string]bool{}, changes: map[problemKey]int{}, humans: map[string]*human{},
 		read: map[string]int{}, peace: map[string]string{}, missing: map[string]bool{}, labelled: map[string]time.Time{},
 		channel: newChannelBook(),
@@ -190,7 +193,9 @@ func (b *book) issue(u *universe, i fakejira.Issue, since time.Time) {
 			if !u.gone(k) || u.hushed[k] && len(u.truth[k]) > 0 {
 				b.violate("closed while it lasts", "%s, %v", i.Key, k)
 			}
-			if n := u.h.rules.closeAfter; n == 0 || len(b.clean[k]) < n && len(b.losses) == 0 {
+			// An older state may have counted clean runs that a finding ended since: it is
+			// all that the tool knows of them.
+			if n := u.h.rules.closeAfter; n == 0 || len(b.clean[k]) < n && b.restores == 0 {
 				b.violate("closed too early", "%s after %d clean runs", i.Key, len(b.clean[k]))
 			}
 		case c.What == "comment" && strings.Contains(c.To, "Not found any more") && !u.gone(k):
@@ -199,7 +204,8 @@ func (b *book) issue(u *universe, i fakejira.Issue, since time.Time) {
 			b.violate("human edit", "%s: the tool changed %s", i.Key, c.What)
 		}
 	}
-	if n := b.changes[k] + h.touched + len(b.losses) + b.takeovers; len(botComments) > n {
+	// A request of a process that lost its lock cannot be called back from the wire.
+	if n := b.changes[k] + h.provoked + b.takeovers; len(botComments) > n {
 		b.violate("comment without a change", "%s has %d comments after %d changes:\n%s", i.Key, len(botComments), n, strings.Join(botComments, "\n---\n"))
 	}
 	for n := 1; n < len(botComments); n++ {
@@ -313,28 +319,45 @@ func (b *book) digests(u *universe) {
 		if m.BotID == "" || m.ThreadTS != "" {
 			continue
 		}
-		var meta struct {
-			Payload struct {
-				RunID string `json:"run_id"`
-				Part  string `json:"part"`
-			} `json:"event_payload"`
-		}
-		if err := json.Unmarshal(m.Metadata, &meta); err != nil {
-			b.violate("digest", "a message without metadata: %v", err)
-			continue
-		}
-		if meta.Payload.Part != "digest" {
+		run, part := origin(m)
+		if part != "digest" {
 			if !b.deleted {
-				b.violate("digest", "%s of run %s stands outside of its thread", meta.Payload.Part, meta.Payload.RunID)
+				b.violate("digest", "%s of run %s stands outside of its thread", part, run)
 			}
 			continue
 		}
 		// Without the state and without the right to read the channel nobody can know.
-		blind := u.h.rules.noHistory && len(b.losses) > 0
-		if n[meta.Payload.RunID]++; n[meta.Payload.RunID] == 2 && !blind {
-			b.violate("two digests", "run %s", meta.Payload.RunID)
+		blind := (u.h.rules.noHistory || u.h.rules.webhook) && len(b.losses) > 0
+		if n[run]++; n[run] == 2 && !blind {
+			b.violate("two digests", "run %s", run)
 		}
 	}
+}
+
+var baselineKey = problemKey{"the fleet", "baseline"}
+
+// inBaseline reports whether an open baseline speaks for a problem.
+func (b *book) inBaseline(baselines []fakejira.Issue, k problemKey, seen notify.Seen) bool {
+	for _, i := range baselines {
+		for _, m := range baselineEntry.FindAllStringSubmatch(i.Description, -1) {
+			if i.Open() && b.problems[notify.FingerprintLabel(m[1])] == k && seen.Severity.Rank() <= checks.Severity(m[2]).Rank() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+var baselineEntry = regexp.MustCompile(`\b([0-9a-f]{20})=(low|medium|high|critical)\b`)
+
+// reopenings are how often the tool has opened a closed ticket again.
+func reopenings(i fakejira.Issue) (n int) {
+	for _, c := range i.History {
+		if c.What == "status" && c.By == fakejira.Bot && slices.Contains([]string{"To Do", "In Progress", "Open", "Reopened"}, c.To) {
+			n++
+		}
+	}
+	return n
 }
 
 // settled holds what must be true after some nights in which nothing went wrong:
@@ -349,35 +372,46 @@ func (b *book) settled(u *universe) {
 	for k := range u.blind {
 		partial[k.cluster] = true
 	}
+	for _, i := range issues[baselineKey] {
+		if _, ours := notify.ParseRef(i.Description); !ours || !i.Open() || b.peace[i.ID] != "" {
+			continue
+		}
+		for _, m := range baselineEntry.FindAllStringSubmatch(i.Description, -1) {
+			k := b.problems[notify.FingerprintLabel(m[1])]
+			if seen := b.seen[k]; !seen.Present && seen.Quiet == "" {
+				b.violate("never struck off", "%s lists %v", i.Key, k)
+			}
+		}
+	}
 	for k, seen := range b.seen {
 		var open []fakejira.Issue
 		excused := false
 		for _, i := range issues[k] {
-			r, _ := notify.ParseRef(i.Description)
 			switch {
+			// People have said that they do not want to hear of it (any more).
 			case slices.Contains(i.Labels, "ipam-accepted"), !i.Open() && (i.Resolution == "Won't Fix" || i.Resolution == "Duplicate"),
-				!i.Open() && u.h.rules.maxReopens > 0 && r.Reopened >= u.h.rules.maxReopens, !i.Open() && r.Fingerprint == "":
+				!i.Open() && u.h.rules.maxReopens > 0 && reopenings(i) >= u.h.rules.maxReopens:
 				excused = true
 			case i.Open():
 				open = append(open, i)
 			}
 		}
-		if seen.Present && len(open) == 0 && !excused {
+		if seen.Present && len(open) == 0 && !excused && !b.inBaseline(issues[baselineKey], k, seen) {
 			b.violate("never told", "%v has no open ticket", k)
 		}
 		if len(open) != 1 || excused {
-			continue
+			continue // of several, people were asked to close all but one
 		}
 		r, ours := notify.ParseRef(open[0].Description)
 		switch {
-		case !ours || len(open[0].Description) > 25_000 || open[0].History[0].By != fakejira.Bot: // a clone is people's
-		case open[0].Project != "OPS" && len(b.losses) > 0: // only a known ticket is followed to where people move it
-		// Without the state a ticket is only searched for by the label that all of
-		// ours carry, or by that of a problem that is there. Neither finds it.
-		case !seen.Present && len(b.losses) > 0 && !slices.Contains(open[0].Labels, notify.StaticLabel):
+		// People have made the description theirs, or left no room in it: the tool
+		// does not write there, it comments.
+		case !ours || len(open[0].Description) > 25_000:
+		// A copy that people made and took our label from is theirs.
+		case open[0].History[0].By == fakejira.Person && !slices.ContainsFunc(open[0].Labels, func(l string) bool { return b.problems[l] == k }):
 		case seen.Present && (r.State != notify.RefOpen || r.Hash != seen.Hash || r.Severity != seen.Severity):
 			b.violate("old content", "%s says %+v, there is %+v", open[0].Key, r, seen)
-		case !seen.Present && seen.Quiet == "" && !partial[k.cluster] && u.h.rules.resolveAfter > 0 && r.State == notify.RefOpen:
+		case !seen.Present && seen.Quiet == "" && (!partial[k.cluster] || u.h.rules.resolveAfter == 1) && u.h.rules.resolveAfter > 0 && r.State == notify.RefOpen:
 			b.violate("never called gone", "%s says %+v of %v", open[0].Key, r, k)
 		}
 	}

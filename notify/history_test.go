@@ -133,7 +133,7 @@ func (u *universe) rest() {
 		time.Sleep(24 * time.Hour)
 		since := time.Now()
 		u.trace("%s a calm night", since.UTC().Format(time.DateTime))
-		u.run(nil, true)
+		u.run(nil, false, true)
 		u.book.check(u, since)
 	}
 	for range 6 {
@@ -146,7 +146,7 @@ func (u *universe) rest() {
 		n := u.slack.Count("POST", "api/chat.update") + u.jira.Count("POST", "rest/api/2/issue") + u.jira.Count("PUT", "rest/api/2/issue/*") +
 			u.jira.Count("POST", "rest/api/2/issue/*/comment") + u.jira.Count("POST", "rest/api/2/issue/*/transitions")
 		if len(u.down)+len(u.blind) == 0 { // else there is a digest every day
-			n += u.slack.Count("POST", "api/chat.postMessage")
+			n += u.slack.Count("POST", "api/chat.postMessage") + u.slack.Count("POST", "services/...")
 		}
 		return n
 	}

@@ -9,6 +9,7 @@ import (
 
 	"ipamaudit/audit"
 	"ipamaudit/checks"
+	fakeslack "ipamaudit/notify/fake/slack"
 )
 
 // channelBook is the witness of a channel: whatever changed since the last
@@ -18,6 +19,7 @@ type channelBook struct {
 	unknown   map[findingKey]bool // the last run could not look
 	texts     map[string]string   // digests by their ts
 	runs      []string            // ids of the runs of this event
+	final     map[string]bool     // runs whose digest came by a webhook
 	// replaced: what stands in the channel may be what the next run has to say.
 	replaced bool
 }
@@ -31,7 +33,7 @@ type findingKey struct {
 }
 
 func newChannelBook() *channelBook {
-	return &channelBook{told: view{}, now: view{}, unknown: map[findingKey]bool{}, texts: map[string]string{}}
+	return &channelBook{told: view{}, now: view{}, unknown: map[findingKey]bool{}, texts: map[string]string{}, final: map[string]bool{}}
 }
 
 // sees returns what notes what a run sees, life of the findings included. It is
@@ -84,6 +86,8 @@ var (
 	newsLine  = regexp.MustCompile("^• (?:\\*[a-z]+\\* )?(?:<[^>]*> )?`(prod-[0-9])` ?([a-z-]*)")
 )
 
+var webhookTitle = regexp.MustCompile(`"text":"Calico IPAM audit · ([0-9-]{10})"`)
+
 // sections are those of a digest in which a cluster's check is named.
 type sections map[string]map[problemKey]bool
 
@@ -128,21 +132,38 @@ func (s sections) read(blocks json.RawMessage) {
 	}
 }
 
+// origin is the run and the part that a message of the tool is; one that came
+// through a webhook has no more than its title.
+func origin(m fakeslack.Message) (run, part string) {
+	if m.Webhook {
+		title := webhookTitle.FindSubmatch(m.Blocks)
+		return string(title[1]), "digest"
+	}
+	var meta struct {
+		Payload struct {
+			RunID string `json:"run_id"`
+			Part  string `json:"part"`
+		} `json:"event_payload"`
+	}
+	if err := json.Unmarshal(m.Metadata, &meta); err != nil {
+		panic(err)
+	}
+	return meta.Payload.RunID, meta.Payload.Part
+}
+
 // arrived reads the digests of this event's runs, and reports whether one came or
-// changed in it.
-func (c *channelBook) arrived(u *universe) (got sections, any bool) {
+// changed in it. final: one came, perhaps earlier, that nobody can change.
+func (c *channelBook) arrived(u *universe) (got sections, any, final bool) {
 	got = sections{}
 	for _, m := range u.slack.Messages(channel) {
-		var meta struct {
-			Payload struct {
-				Part  string `json:"part"`
-				RunID string `json:"run_id"`
-			} `json:"event_payload"`
-		}
-		if m.BotID == "" || json.Unmarshal(m.Metadata, &meta) != nil || strings.TrimSuffix(meta.Payload.Part, "/again") != "digest" ||
-			!slices.Contains(c.runs, meta.Payload.RunID) {
+		if m.BotID == "" {
 			continue
 		}
+		run, part := origin(m)
+		if strings.TrimSuffix(part, "/again") != "digest" || !slices.Contains(c.runs, run) {
+			continue
+		}
+		c.final[run] = m.Webhook
 		text := string(m.Blocks)
 		if changed := c.texts[m.TS] != text; changed || c.replaced {
 			any = any || changed
@@ -150,14 +171,18 @@ func (c *channelBook) arrived(u *universe) (got sections, any bool) {
 		}
 		c.texts[m.TS] = text
 	}
+	for _, run := range c.runs {
+		final = final || c.final[run]
+	}
 	c.runs = nil
-	return got, any
+	return got, any, final
 }
 
 // channelTold holds the rule after a run. wentWell: nothing stood in its way.
 func (b *book) channelTold(u *universe, wentWell bool) {
 	c := b.channel
-	got, any := c.arrived(u)
+	got, any, final := c.arrived(u)
+	wentWell = wentWell && !final // one digest a run: a later night's tells
 	for k, severity := range c.now {
 		before, told := c.told[k]
 		switch {

@@ -88,6 +88,7 @@ type process struct {
 	calls  int
 	faults []fault
 	calm   bool // of the end of a history: nothing goes wrong any more
+	adopt  bool
 	saved  func()
 }
 
@@ -173,7 +174,7 @@ func (s server) RoundTrip(r *http.Request) (*http.Response, error) {
 		return s.serve(r), nil
 	case "second run":
 		// While this call is on its way somebody starts the program again.
-		s.p.u.run(f.second, false)
+		s.p.u.run(f.second, s.p.adopt, false)
 		return s.serve(r), nil
 	case "taken over":
 		// This process stands still for so long that its lock is given away, and
@@ -183,7 +184,7 @@ func (s server) RoundTrip(r *http.Request) (*http.Response, error) {
 			s.p.u.holder = 0
 		}
 		s.p.u.book.takeovers++
-		s.p.u.run(f.second, false)
+		s.p.u.run(f.second, s.p.adopt, false)
 		s.serve(r)
 		return nil, context.DeadlineExceeded
 	}
@@ -239,14 +240,14 @@ func (p *process) Save(_ context.Context, st *audit.State) error {
 		case "disk full", "lost before", "500 before":
 			return errors.New("no space left on device")
 		case "second run":
-			p.u.run(f.second, false)
+			p.u.run(f.second, p.adopt, false)
 		case "taken over":
 			time.Sleep(4 * time.Minute)
 			if p.u.holder == p.pid {
 				p.u.holder = 0
 			}
 			p.u.book.takeovers++
-			p.u.run(f.second, false)
+			p.u.run(f.second, p.adopt, false)
 		}
 	}
 	if p.u.holder != p.pid {
@@ -280,10 +281,10 @@ func (p *process) String() string { return "memory" }
 
 // run starts the program. It ends by itself, or by a crash, which gives the lock
 // back as the end of a process does.
-func (u *universe) run(faults []fault, calm bool) {
+func (u *universe) run(faults []fault, adopt, calm bool) {
 	u.pids++
 	u.wentWell = false
-	p := &process{u: u, pid: u.pids, faults: faults, calm: calm}
+	p := &process{u: u, pid: u.pids, faults: faults, adopt: adopt, calm: calm}
 	unlock, err := p.Lock(context.Background())
 	if err != nil {
 		u.trace("    the second run finds the lock taken")
@@ -316,7 +317,9 @@ func (u *universe) run(faults []fault, calm bool) {
 		u.book.violate("clients", "%v", err)
 		return
 	}
-	out, err := notify.Run(context.Background(), report, next, p, u.options(), clients, log)
+	o := u.options()
+	o.Tickets.Adopt = adopt
+	out, err := notify.Run(context.Background(), report, next, p, o, clients, log)
 	if calm && err != nil {
 		u.book.violate("a calm run fails", "%v", err)
 	}
@@ -328,7 +331,7 @@ func (u *universe) run(faults []fault, calm bool) {
 		u.trace("    %s %s: %s %s (%s) %s", t.Cluster, t.Check, t.Action, t.Key, t.Reason, t.Why)
 	}
 	text := logs.String() + fmt.Sprint(err)
-	if strings.Contains(text, jiraToken) || strings.Contains(text, slackToken) {
+	if strings.Contains(text, jiraToken) || strings.Contains(text, slackToken) || strings.Contains(text, "fakesecret") {
 		u.book.violate("secret", "a token shows: %s", text)
 	}
 }
@@ -362,6 +365,13 @@ func (u *universe) clients(p *process, log *slog.Logger) (notify.Clients, error)
 	tracker, err := jira.New(jo)
 	if err != nil {
 		return notify.Clients{}, err
+	}
+	if u.h.rules.webhook {
+		hook := "http://slack.test/services/" + fakeslack.TeamID + "/" + fakeslack.BotID + "/fakesecret"
+		messenger, err := slack.NewWebhook(hook, notify.NewTransport(notify.TransportOptions{
+			Version: "test", Secrets: slack.WebhookSecrets(hook), Log: log, Base: u.fences[1].Transport(server{p, u.slack, false}),
+		}))
+		return notify.Clients{Tracker: tracker, Messenger: messenger}, err
 	}
 	messenger, err := slack.New(slack.Options{Token: slackToken, APIURL: "http://slack.test/api/", Transport: transport(u.fences[1], u.slack, false)})
 	return notify.Clients{Tracker: tracker, Messenger: messenger}, err
@@ -423,7 +433,7 @@ func (u *universe) happen(e event) {
 	switch e.what {
 	case "run":
 		time.Sleep(e.wait)
-		u.run(e.faults, false)
+		u.run(e.faults, e.adopt, false)
 	case "find":
 		if u.truth[k] == nil {
 			u.truth[k] = map[int]checks.Severity{}
@@ -448,6 +458,7 @@ func (u *universe) happen(e event) {
 		u.book.channel.stateIs(view{}, view{})
 	case "restore state":
 		if n := len(u.backups); n > 0 {
+			u.book.restores++
 			b := u.backups[e.ticket%n]
 			u.stored = b.stored
 			u.book.stateLost()
@@ -540,7 +551,11 @@ func (u *universe) people(e event) {
 	if err != nil {
 		panic(err)
 	}
-	h.touched++
+	switch e.what {
+	case "add label", "set priority", "assign", "comment", "edit summary", "accept", "no longer accept":
+	default:
+		h.provoked++
+	}
 	if now, there := u.jira.Issue(i.ID); there {
 		h.description = now.Description
 	}

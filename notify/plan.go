@@ -299,7 +299,7 @@ func (pl *planner) gone(a Action, told Told) Action {
 	n, after := a.Problem.CleanRuns, pl.policy.ResolveAfter
 	if a.Reason == Resolved && after > 0 && (after == 1 || n >= after) {
 		a.Kind = CommentResolved
-		a.say("resolved", "*Not found any more:* the audit looked at everything and does not find this now.", told.Hash)
+		a.say("resolved", "*Not found any more:* the audit looked at everything and does not find this now.")
 	}
 	// People's own descriptions, and tickets that people opened again after the
 	// tool closed them, are left to people.
@@ -321,15 +321,12 @@ func toldBy(ts *audit.TicketState, issue *Issue) Told {
 	return Told{Ever: true, Resolved: ts.Resolved, Severity: ts.Severity, Hash: ts.ContentHash}
 }
 
-// canonical chooses the problem's ticket among all that have its label: an open
+// canonical chooses the problem's ticket among all that are its: an open
 // one before a closed one, of open ones the oldest, of closed ones the newest.
 func (pl *planner) canonical(p Problem, ts *audit.TicketState) *Issue {
 	var own []Issue
-	labelled := func(i Issue) bool {
-		return slices.ContainsFunc(p.labels(), func(l string) bool { return slices.Contains(i.Labels, l) })
-	}
 	for _, i := range pl.remote.Issues {
-		if i.ID == ts.ID || labelled(i) {
+		if i.ID == ts.ID || p.owns(i) {
 			own = append(own, i)
 		}
 	}

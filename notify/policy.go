@@ -116,4 +116,6 @@ const StaticLabel = "calico-ipam-audit"
 
 // FingerprintLabel is what a ticket is found by. It has no characters that JQL or
 // Jira's label rules could mind.
-func FingerprintLabel(fingerprint string) string { return "ipam-fp-" + fingerprint }
+func FingerprintLabel(fingerprint string) string { return labelPrefix + fingerprint }
+
+const labelPrefix = "ipam-fp-"

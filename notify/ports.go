@@ -32,6 +32,8 @@ type Issue struct {
 	// Summary and Description are as read, Description in wiki markup.
 	Summary, Description string
 	Labels               []string
+	// Created reports whether this very account has created it.
+	Created bool
 	// Status is the name, Done its category, whatever the workflow's names are.
 	Status string
 	Done   bool
@@ -64,13 +66,15 @@ type Tracker interface {
 	// Preflight proves that tickets like this one can be found, created and edited
 	// in its project, before the first write. The error says what is missing.
 	Preflight(ctx context.Context, like NewIssue) error
-	// Search returns the tool's issues in the projects that are open or were
-	// touched within recent. It is eventually consistent, except for the issues
+	// Search returns the tool's issues in the projects, or in all without any, that
+	// are open or were touched within recent: by their label, or by what the tool
+	// has written into them. It is eventually consistent, except for the issues
 	// whose ids are given (as far as the tracker can do that).
 	Search(ctx context.Context, projects []string, recent time.Duration, ids []string) ([]Issue, error)
-	// FindByLabel returns every issue with the label in any project and status,
-	// as far as search knows already.
-	FindByLabel(ctx context.Context, label string) ([]Issue, error)
+	// Find returns every issue that has the label of the fingerprint or names the
+	// fingerprint in its description, in any project and status, as far as search
+	// knows already.
+	Find(ctx context.Context, fingerprint string) ([]Issue, error)
 	// Get reads one issue, consistently. It fails with ErrNotFound.
 	Get(ctx context.Context, id string) (Issue, error)
 	// Create fails with ErrAmbiguous when it may have happened; any other error

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"ipamaudit/audit"
 	"ipamaudit/checks"
@@ -56,13 +57,43 @@ func Problems(r *audit.Report, st *audit.State, p TicketPolicy) []Problem {
 	return out
 }
 
-// labels are what the problem's ticket is found by.
+// fingerprints are what the problem's ticket is found by.
+func (p Problem) fingerprints() []string {
+	if p.Alias == "" {
+		return []string{p.Fingerprint}
+	}
+	return []string{p.Fingerprint, p.Alias}
+}
+
 func (p Problem) labels() []string {
-	out := []string{FingerprintLabel(p.Fingerprint)}
-	if p.Alias != "" {
-		out = append(out, FingerprintLabel(p.Alias))
+	out := p.fingerprints()
+	for i, fp := range out {
+		out[i] = FingerprintLabel(fp)
 	}
 	return out
+}
+
+// owns reports whether an issue is the problem's ticket: by its label or, where
+// people took that away, by what this very account wrote when it created it.
+// What others have copied from a ticket is theirs.
+func (p Problem) owns(i Issue) bool {
+	for _, fp := range p.fingerprints() {
+		if slices.Contains(i.Labels, FingerprintLabel(fp)) {
+			return true
+		}
+		if r, ok := ParseRef(i.Description); ok && i.Created && r.Fingerprint == fp {
+			return true
+		}
+	}
+	return false
+}
+
+// tools reports whether an issue is a ticket of the tool at all.
+func (i Issue) tools() bool {
+	_, ok := ParseRef(i.Description)
+	return ok && i.Created || slices.ContainsFunc(i.Labels, func(l string) bool {
+		return l == StaticLabel || strings.HasPrefix(l, labelPrefix)
+	})
 }
 
 func checkIDs(c *audit.ClusterReport) []string {

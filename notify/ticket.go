@@ -107,6 +107,9 @@ var (
 	statusRow = regexp.MustCompile(`(?m)^\**Status:\** .*$`)
 )
 
+// DescriptionWord is a word that every description of the tool has.
+const DescriptionWord = "ipamaudit"
+
 const beginLine = "ipamaudit:begin (ipamaudit keeps this part up to date, down to ipamaudit:end; write your own text above or below)"
 
 func (r Ref) line() string {

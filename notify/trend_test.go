@@ -3,6 +3,7 @@ package notify
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"ipamaudit/audit"
 	"ipamaudit/checks"
@@ -40,5 +41,31 @@ func TestTrend(t *testing.T) {
 		if strings.Contains(got, not) {
 			t.Errorf("%s needs nobody's attention:\n%s", not, got)
 		}
+	}
+}
+
+func TestSuppressionsHaveASection(t *testing.T) {
+	until := time.Date(2026, 12, 5, 23, 59, 59, 0, time.UTC)
+	r := &audit.Report{
+		Clusters: []audit.ClusterReport{{Name: "prod-1", Status: audit.Complete}},
+		Notices:  []string{"a notice"},
+		Suppressions: []audit.SuppressionNotice{
+			{Check: "leaked-ips", Cluster: "lab-*", Subject: "*", Owner: "kim", State: audit.SuppressionUnused, Origin: "suppressions[0] (c.yaml:7)"},
+			{Check: "*", Cluster: "prod-1", Subject: "Node/gpu-1", Owner: "team-network", Until: until, State: audit.SuppressionExpiring, Origin: "suppressions[1] (c.yaml:9)"},
+			{Check: "block-layout", Cluster: "*", Subject: "*", Owner: "kim", Until: until, State: audit.SuppressionExpired, Origin: "suppressions[2] (c.yaml:11)"},
+		},
+	}
+	d := Digests(r, nil, nil, nil, DigestPolicy{Channel: func(*audit.ClusterReport, string, checks.Severity) string { return "C1" }})[0]
+	want := strings.Join([]string{
+		":hourglass: *Suppressions*",
+		"• `block-layout` on `*` for `*`, kim: expired at 2026-12-05T23:59:59Z and silences nothing: renew or remove it (suppressions[2] (c.yaml:11))",
+		"• `*` on `prod-1` for `Node/gpu-1`, team-network: expires at 2026-12-05T23:59:59Z (suppressions[1] (c.yaml:9))",
+		"• `leaked-ips` on `lab-*` for `*`, kim: matched nothing in this run: remove it if the problem is gone (suppressions[0] (c.yaml:7))",
+		"*Notes*",
+		"• a notice",
+		"",
+	}, "\n")
+	if got := d.Parent().String(); !strings.Contains(got, want) {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }

@@ -71,7 +71,7 @@ func (m *markdownPage) head(v *view) {
 	m.heading(1, "Calico IPAM audit "+text.Markdown(v.Run.ID))
 	m.block(text.Markdown(v.clusterTotals()) + "  \n**" + text.Markdown(v.findingTotals()) + "**; " +
 		text.Plural(v.Totals.ChecksUnknown, "check") + " unknown")
-	m.list(v.Notices)
+	m.list(v.Said())
 }
 
 func (m *markdownPage) cluster(c *clusterView) {

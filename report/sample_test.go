@@ -20,7 +20,11 @@ func sample() *audit.Report {
 		Run:      audit.RunInfo{ID: "2026-11-30", StartedAt: start, FinishedAt: start.Add(14200 * time.Millisecond), Version: "v0.1.0"},
 		Clusters: []audit.ClusterReport{hygiene(), kubestage(), labGone(), nasty(), healthy("prod-eu-1", 40, 1204), healthyNoRoutes()},
 		Totals:   audit.Totals{Critical: 1, High: 5, Medium: 2, Low: 2, ClustersFailed: 1, ChecksUnknown: 4},
-		Notices:  []string{`suppression "old-lab" (multi-block-nodes, lab-*) expired on 2026-11-01 and no longer silences anything`},
+		Notices:  []string{`cluster "lab-2" is another cluster than in the last run`},
+		Suppressions: []audit.SuppressionNotice{{
+			Check: "multi-block-nodes", Cluster: "lab-*", Subject: "*", Owner: "team-network", Until: at("2026-11-01T23:59:59Z"),
+			State: audit.SuppressionExpired, Origin: "suppressions[0] (config.yaml:57)",
+		}},
 	}
 }
 

@@ -51,7 +51,7 @@ func (p tablePage) limit() int {
 func (p tablePage) head(v *view) {
 	items := []string{strings.TrimSpace("ipamaudit " + v.Run.Version), "run " + v.Run.ID, v.clusterTotals()}
 	p.items(0, bold, "", items)
-	for _, n := range v.Notices {
+	for _, n := range v.Said() {
 		p.prose(0, yellow, "! ", n)
 	}
 }

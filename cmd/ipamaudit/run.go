@@ -179,7 +179,7 @@ func (o *runOptions) run(ctx context.Context, a *app) error {
 	if err := inputErrors(rep, targets); err != nil {
 		return err
 	}
-	for _, n := range rep.Notices {
+	for _, n := range rep.Said() {
 		o.log.Warn("notice", "text", n)
 	}
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"ipamaudit/audit"
@@ -34,23 +33,18 @@ func (s *suppressor) Suppress(cluster string, f *audit.Finding) *audit.Suppressi
 }
 
 // Review implements audit.Suppressor.
-func (s *suppressor) Review(lookedAtEverything bool) []string {
+func (s *suppressor) Review(lookedAtEverything bool) []audit.SuppressionNotice {
 	used := s.used
 	if !lookedAtEverything {
 		used = nil
 	}
-	var out []string
+	var out []audit.SuppressionNotice
 	for _, n := range s.list.Review(s.now, used) {
-		what := fmt.Sprintf("suppression of %s on %s for %s by %s", n.Suppression.Check, n.Suppression.Cluster, n.Suppression.Subject, n.Suppression.Owner)
-		switch n.State {
-		case config.SuppressionExpired:
-			what += " expired at " + n.Suppression.Until.Format(time.RFC3339) + " and silences nothing: renew or remove it"
-		case config.SuppressionExpiring:
-			what += " expires at " + n.Suppression.Until.Format(time.RFC3339)
-		case config.SuppressionUnused:
-			what += " matched nothing in this run: remove it if the problem is gone"
-		}
-		out = append(out, what+" ("+n.Suppression.Origin+")")
+		one := n.Suppression
+		out = append(out, audit.SuppressionNotice{
+			Check: one.Check, Cluster: one.Cluster, Subject: one.Subject, Owner: one.Owner, Until: one.Until,
+			State: audit.SuppressionState(n.State), Origin: one.Origin,
+		})
 	}
 	return out
 }

@@ -56,9 +56,9 @@ type Options struct {
 
 // Client implements notify.Tracker.
 type Client struct {
-	o    Options
-	api  *gojira.Client
-	self bool // the credentials were proved
+	o   Options
+	api *gojira.Client
+	me  string // the account's id or name, once the credentials were proved
 }
 
 var _ notify.Tracker = (*Client)(nil)
@@ -199,7 +199,7 @@ func (c *Client) text(resp *gojira.Response, err error) error {
 // issueFields are what is read of an issue. Cloud's search brings the id alone
 // unless fields are named.
 func issueFields() []string {
-	return []string{"summary", "description", "labels", "status", "resolution", "resolutiondate"}
+	return []string{"summary", "description", "labels", "status", "resolution", "resolutiondate", "creator"}
 }
 
 func (c *Client) issue(i gojira.Issue) notify.Issue {
@@ -209,6 +209,9 @@ func (c *Client) issue(i gojira.Issue) notify.Issue {
 		return out
 	}
 	out.Summary, out.Description, out.Labels = f.Summary, f.Description, f.Labels
+	if f.Creator != nil {
+		out.Created = c.me != "" && c.me == c.userName(f.Creator)
+	}
 	if f.Status != nil {
 		// The category's key depends on neither language nor workflow.
 		out.Status, out.Done = f.Status.Name, f.Status.StatusCategory.Key == gojira.StatusCategoryComplete

@@ -127,6 +127,13 @@ func (c *Client) userKey() string {
 	return "name"
 }
 
+func (c *Client) userName(u *gojira.User) string {
+	if c.o.Flavour == Cloud {
+		return u.AccountID
+	}
+	return u.Name
+}
+
 // Reopen implements notify.Tracker.
 func (c *Client) Reopen(ctx context.Context, id, via string) error {
 	return c.transition(ctx, id, via, []string{gojira.StatusCategoryToDo, gojira.StatusCategoryInProgress}, "")

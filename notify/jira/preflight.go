@@ -9,20 +9,20 @@ import (
 	"slices"
 	"strings"
 
+	gojira "github.com/andygrunwald/go-jira"
+
 	"ipamaudit/notify"
 )
 
 // Preflight implements notify.Tracker: who we are, what we may, and whether the
 // create screen takes what we send and asks for nothing else.
 func (c *Client) Preflight(ctx context.Context, like notify.NewIssue) error {
-	if !c.self {
-		var me struct {
-			Name string `json:"displayName"`
-		}
+	if c.me == "" {
+		var me gojira.User
 		if err := c.do(ctx, http.MethodGet, "rest/api/2/myself", nil, &me); err != nil {
 			return err
 		}
-		c.self = true
+		c.me = c.userName(&me)
 	}
 	if err := c.permissions(ctx, like.Project); err != nil {
 		return err

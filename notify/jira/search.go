@@ -15,18 +15,24 @@ import (
 
 // Search implements notify.Tracker.
 func (c *Client) Search(ctx context.Context, projects []string, recent time.Duration, ids []string) ([]notify.Issue, error) {
-	keys := make([]string, len(projects))
-	for i, p := range projects {
-		keys[i] = quote(p)
+	where := ""
+	if len(projects) > 0 {
+		keys := make([]string, len(projects))
+		for i, p := range projects {
+			keys[i] = quote(p)
+		}
+		where = "project in (" + strings.Join(keys, ", ") + ") AND "
 	}
 	days := int(recent.Hours()/24) + 1
-	return c.search(ctx, fmt.Sprintf("project in (%s) AND labels = %s AND (statusCategory != Done OR updated >= -%dd) ORDER BY created ASC",
-		strings.Join(keys, ", "), quote(notify.StaticLabel), days), ids)
+	return c.search(ctx, fmt.Sprintf("%s(labels = %s OR description ~ %s) AND (statusCategory != Done OR updated >= -%dd) ORDER BY created ASC",
+		where, quote(notify.StaticLabel), quote(notify.DescriptionWord), days), ids)
 }
 
-// FindByLabel implements notify.Tracker.
-func (c *Client) FindByLabel(ctx context.Context, label string) ([]notify.Issue, error) {
-	return c.search(ctx, "labels = "+quote(label)+" ORDER BY created ASC", nil)
+// Find implements notify.Tracker. A fingerprint is one word in every analyser of
+// text that Jira has.
+func (c *Client) Find(ctx context.Context, fingerprint string) ([]notify.Issue, error) {
+	return c.search(ctx, fmt.Sprintf("labels = %s OR description ~ %s ORDER BY created ASC",
+		quote(notify.FingerprintLabel(fingerprint)), quote(fingerprint)), nil)
 }
 
 // quote writes a JQL string. Everything is quoted: DO, INT and many others are

@@ -77,15 +77,16 @@ func (w *Webhook) Post(ctx context.Context, channel, _ string, m notify.Message)
 		return notify.Posted{}, fmt.Errorf("%w: %w", err, notify.ErrAmbiguous)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusOK {
-		return notify.Posted{Channel: channel}, nil
-	}
 	said, err := io.ReadAll(io.LimitReader(resp.Body, 200))
 	if err != nil {
 		said = nil
 	}
-	err = fmt.Errorf("slack: webhook: %s %s", resp.Status, strings.TrimSpace(string(said)))
-	if resp.StatusCode >= http.StatusInternalServerError {
+	if resp.StatusCode == http.StatusOK && strings.TrimSpace(string(said)) == "ok" {
+		return notify.Posted{Channel: channel}, nil
+	}
+	err = notify.Redact(fmt.Errorf("slack: webhook: %s %s", resp.Status, strings.TrimSpace(string(said))), WebhookSecrets(w.url)...)
+	if resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusOK {
+		// Slack says "ok"; a 200 with anything else is the page of some proxy, or was cut off.
 		return notify.Posted{}, fmt.Errorf("%w: %w", err, notify.ErrAmbiguous)
 	}
 	return notify.Posted{}, err

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // clause compiles one comparison. Jira checks the names in it: an unknown
@@ -32,6 +33,8 @@ func (s *Server) clause(c *call, field, op string, operands []string) (predicate
 		return anyOf(field, op, operands, func(i *Issue) []string { return append([]string{i.ID, i.Key}, i.PreviousKeys...) }, strings.EqualFold)
 	case "labels":
 		return anyOf(field, op, operands, func(i *Issue) []string { return i.Labels }, func(a, b string) bool { return a == b })
+	case "description":
+		return contains(field, op, operands, func(i *Issue) string { return i.Description })
 	case "issuetype", "type":
 		if err := known(field, operands, s.allTypes()); err != nil {
 			return nil, err
@@ -69,6 +72,22 @@ func (s *Server) clause(c *call, field, op string, operands []string) (predicate
 		return s.date(field, op, operands, func(i *Issue) time.Time { return i.Updated })
 	}
 	return nil, refuse("Field '%s' does not exist or you do not have permission to view it.", field)
+}
+
+// contains is the search for a word in a text. How Jira takes text apart is not
+// documented; this takes no chances and leaves what a colon joins together.
+func contains(field, op string, operands []string, of func(*Issue) string) (predicate, error) {
+	words := func(text string) []string {
+		return strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return r != ':' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	}
+	if op != "~" {
+		return nil, unsupported(op, field)
+	}
+	want := words(operands[0])
+	if len(want) != 1 {
+		return nil, refuse("this server searches texts for one word, not for '%s'", operands[0])
+	}
+	return func(i *Issue) bool { return slices.Contains(words(of(i)), want[0]) }, nil
 }
 
 func (s *Server) isProjectName(name string) bool {

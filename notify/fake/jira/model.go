@@ -33,6 +33,13 @@ type Issue struct {
 	History      []Change
 }
 
+func (i *Issue) creator() string {
+	if len(i.History) == 0 {
+		return Bot
+	}
+	return i.History[0].By
+}
+
 // Comment is one comment.
 type Comment struct {
 	ID      string

@@ -176,7 +176,7 @@ func (s *Server) fieldsView(i *Issue) map[string]any {
 		"project": s.projectView(p), "issuetype": s.typeView(i.Type),
 		"status":     s.statusView(Status{i.Status, i.Category}),
 		"resolution": nil, "resolutiondate": nil, "priority": nil, "assignee": nil,
-		"reporter": s.user(Bot), "creator": s.user(Bot),
+		"reporter": s.user(i.creator()), "creator": s.user(i.creator()),
 		"created": stamp(i.Created), "updated": stamp(i.Updated),
 		"comment": s.commentsView(i),
 	}

@@ -159,7 +159,7 @@ func TestJQL(t *testing.T) {
 		}
 	}
 	now := c.now()
-	add(fakejira.Issue{Summary: "open", Labels: []string{"a", "fp-1"}})                                                                                                  // OPS-1
+	add(fakejira.Issue{Summary: "open", Labels: []string{"a", "fp-1"}, Description: "tool:begin (Tool keeps this)\n\ntool:end fp=0a1b state=open"})                      // OPS-1
 	add(fakejira.Issue{Summary: "fixed lately", Labels: []string{"a", "fp-2"}, Status: "Closed", Resolution: "Fixed", Resolved: now.Add(-3 * 24 * time.Hour)})           // OPS-2
 	add(fakejira.Issue{Summary: "wont fix long ago", Labels: []string{"a", "fp-3"}, Status: "Closed", Resolution: "Won't Fix", Resolved: now.Add(-30 * 24 * time.Hour)}) // OPS-3
 	add(fakejira.Issue{Summary: "done without resolution", Labels: []string{"A"}, Status: "Closed"})                                                                     // OPS-4
@@ -180,6 +180,9 @@ func TestJQL(t *testing.T) {
 		`project = "OPS" AND NOT labels = "a"`:                                              "OPS-4",
 		`project = "OPS" AND resolution = Unresolved AND created <= "2026-03-02 02:00"`:     "OPS-1 OPS-4",
 		`project = "OPS" AND key in (OPS-1, OPS-3)`:                                         "OPS-1 OPS-3",
+		`labels = "nobody" OR description ~ "0a1b"`:                                         "OPS-1",
+		`description ~ "tool"`:                                                              "OPS-1",
+		`description ~ "end"`:                                                               "",
 		`project = "OPS" AND labels is not EMPTY AND statusCategory not in ("To Do", Done)`: "",
 	} {
 		got, _, err := p.client.Issue.SearchV2JQL(jql+" ORDER BY created ASC, key ASC", &jira.SearchOptionsV2{Fields: []string{"key"}})
@@ -195,6 +198,8 @@ func TestJQL(t *testing.T) {
 		`project = "NOPE"`: "The value 'NOPE' does not exist for the field 'project'. (clause: project = \"NOPE\")",
 		`project = "OPS" AND resolution = "Wontfix"`:    "The value 'Wontfix' does not exist",
 		`project = "OPS" AND summary ~ "pool"`:          "Field 'summary' does not exist",
+		`description ~ "two words"`:                     "for one word",
+		`description = "tool"`:                          "operator '='",
 		`project = "OPS" AND labels ~ "a"`:              `(clause: labels ~ "a")`,
 		`project = "OPS" AND resolved >= "last week"`:   "Date value 'last week'",
 		`project = "OPS" AND updated >= startOfDay(-1)`: "function 'startOfDay()'",
