@@ -23,7 +23,7 @@ func blocklessNodes() Check {
 		SeverityNote: "Always high. Silent while a block is free.",
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResPods, ipam.ResReservations, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResAffinities, ipam.ResNamespaces},
-		Decides:      []ipam.Resource{ipam.ResReservations},
+		Decides:      []ipam.Resource{ipam.ResPods, ipam.ResReservations},
 		Example: func() []Step {
 			return blocklessSteps(exampleCommands(), nil, "NODE", nil, "they would borrow addresses that the blocks' owners may drop")
 		},
@@ -85,7 +85,10 @@ func blocklessFinding(in *Input, n *ipam.Node, families, figures []string, pools
 		}
 	}
 	next := "The next pod here borrows an address from another node's block"
-	if in.Config.StrictAffinity {
+	switch {
+	case in.Coverage.Refused(ipam.ResIPAMConfig):
+		next = "Whether the next pod here borrows an address from another node's block or gets none, strict affinity says, which was not read"
+	case in.Config.StrictAffinity:
 		next = "With strict affinity the next pod here gets no address and stays in ContainerCreating"
 	}
 	detail := []string{"Owns no block and can claim none: " + strings.Join(figures, "; "), next}
@@ -94,6 +97,12 @@ func blocklessFinding(in *Input, n *ipam.Node, families, figures []string, pools
 	}
 	if len(waiting) > 0 {
 		detail = append(detail, fmt.Sprintf("%s for an address", count(uint64(len(waiting)), "pod")+" waiting"))
+	}
+	evidence := Observed
+	if !in.Coverage.Read(ipam.ResPods) {
+		// Nodes with nothing but pods in the host's network need no block.
+		evidence = Inferred
+		detail = append(detail, "Pods were not read: that some here need addresses is assumed")
 	}
 	var surplus []string
 	for _, g := range groupsFor(in, ipam.UseWorkload) {
@@ -105,6 +114,7 @@ func blocklessFinding(in *Input, n *ipam.Node, families, figures []string, pools
 	}
 	return Finding{
 		Severity:    High,
+		Evidence:    evidence,
 		Subject:     Subject{Kind: KindNode, Name: n.Name},
 		Title:       "Node " + n.Name + " owns no block and none is free",
 		Detail:      strings.Join(detail, ". ") + ".",

@@ -51,6 +51,8 @@ type remains struct {
 	nodes  map[string]bool
 	// collectable of them are what the collector would have released by now.
 	collectable int
+	// doubtful are those that it would have, if they have a handle.
+	doubtful int
 }
 
 func (r remains) any() bool { return len(r.leaks)+len(r.blocks) > 0 }
@@ -111,6 +113,13 @@ func runIPAMGC(in *Input) Result {
 		}
 		f.Remediation = steps
 		return Result{Findings: []Finding{f}, Unseen: unseen}
+	}
+	if left.doubtful > 0 {
+		unseen = append(unseen, fmt.Sprintf("%s: the collector leaves an address alone whose handle is missing, and %s may be such", ipam.ResHandles, plain(left.doubtful, "address", "addresses")))
+	}
+	if in.Coverage.Refused(ipam.ResClusterInfo) && left.collectable > 0 {
+		// It waits while the datastore is locked.
+		return Result{Unseen: append(unseen, string(ipam.ResClusterInfo))}
 	}
 	if left.collectable == 0 || !in.Info.Ready {
 		return Result{Unseen: unseen}
@@ -208,7 +217,11 @@ func leftBehind(in *Input) remains {
 			if h.Node == nil && blocked[in.KubernetesName(a.Attr.Node)] {
 				continue
 			}
-			if older(in, a.Attr.Timestamp, age) {
+			switch {
+			case !older(in, a.Attr.Timestamp, age):
+			case handles == nil:
+				r.doubtful++
+			default:
 				r.collectable++
 			}
 		}

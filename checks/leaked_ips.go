@@ -297,6 +297,9 @@ func perFamily(list []leak) int {
 
 // atBlockLimit says that the node may claim no further block, if it is so.
 func atBlockLimit(in *Input, n *ipam.Node) string {
+	if in.Coverage.Refused(ipam.ResIPAMConfig) {
+		return ""
+	}
 	for _, v4 := range []bool{true, false} {
 		owned := 0
 		for _, b := range in.BlocksOf(n.Name) {

@@ -54,6 +54,9 @@ type limitUse struct {
 func (u limitUse) owned() int { return len(u.blocks) + u.unmade }
 
 func runNodeBlockLimit(in *Input) Result {
+	if in.Coverage.Refused(ipam.ResIPAMConfig) {
+		return Result{} // the default limit would be a guess
+	}
 	var res Result
 	unmade := unmadeByNode(in)
 	for i := range in.Nodes {

@@ -274,7 +274,11 @@ func blockLimitFacts(f stuckFacts) string {
 	if blocks == 0 {
 		return ""
 	}
-	s := fmt.Sprintf("It owns %s of %s (%d booked); the limit is %d per family", plain(blocks, "block", "blocks"), plain(int(size), "address", "addresses"), booked, f.in.Config.BlockLimit())
+	limit := fmt.Sprintf("the limit is %d per family", f.in.Config.BlockLimit())
+	if f.in.Coverage.Refused(ipam.ResIPAMConfig) {
+		limit = "the limit was not read"
+	}
+	s := fmt.Sprintf("It owns %s of %s (%d booked); %s", plain(blocks, "block", "blocks"), plain(int(size), "address", "addresses"), booked, limit)
 	if n := f.leaked(); n > 0 {
 		s += fmt.Sprintf("; %s", plain(n, "address is leaked", "addresses are leaked"))
 	}
@@ -397,7 +401,7 @@ func foreignBlockFacts(f stuckFacts) string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s; strict affinity is %s", names(parts, 5), onOff(f.in.Config.StrictAffinity))
+	return fmt.Sprintf("%s; strict affinity is %s", names(parts, 5), strictness(f.in))
 }
 
 // hostRouteSteps: the pod that IPAM has not booked the address for gives way.

@@ -127,6 +127,11 @@ func (s *Snapshot) OwnsIn(node string, pools []*Pool) []*Block {
 	return out
 }
 
+// HoldsBlocks reports whether the block size fits into the pool at all.
+func (p *Pool) HoldsBlocks() bool {
+	return p.BlockSize >= p.CIDR.Bits() && p.BlockSize <= p.CIDR.Addr().BitLen()
+}
+
 // Usable is the number of addresses a block of this pool gives a node's pods:
 // Windows keeps four of each for HNS.
 func (p *Pool) Usable(windows bool) uint64 {
