@@ -176,13 +176,18 @@ type liveUse struct {
 
 // liveByNode sorts every live allocation by the node it is really used on.
 func liveByNode(in *Input) map[string][]liveUse {
-	out := map[string][]liveUse{}
+	out := make(map[string][]liveUse, len(in.Nodes))
 	for i := range in.Blocks {
 		for a := range in.Blocks[i].Allocations() {
 			h := in.Holder(a)
-			if h.Kind.Live() && h.NodeName != "" {
-				out[h.NodeName] = append(out[h.NodeName], liveUse{a, h})
+			if !h.Kind.Live() || h.NodeName == "" {
+				continue
 			}
+			list, ok := out[h.NodeName]
+			if !ok {
+				list = make([]liveUse, 0, len(in.PodsOn(h.NodeName))) // there are 100,000 of them in large clusters
+			}
+			out[h.NodeName] = append(list, liveUse{a, h})
 		}
 	}
 	return out
