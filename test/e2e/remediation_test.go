@@ -153,8 +153,11 @@ func plans(t *testing.T) []plan {
 		if p.fixture != "bad" || testing.Short() {
 			continue
 		}
-		for _, version := range []string{"v3.17.3", "v3.33.0"} {
-			p.version = version
+		versions := []string{"v3.17.3", "v3.33.0"}
+		if slices.Contains([]string{"ipam-config", "borrowed-ips", "leaked-ips", "handle-leaks"}, p.check) {
+			versions = append(versions, "v3.12.0") // without ipam configure and reports
+		}
+		for _, p.version = range versions {
 			out = append(out, p)
 		}
 		p.version = ""
