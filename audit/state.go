@@ -71,8 +71,12 @@ type FindingRecord struct {
 	Affected  int             `json:"affected"`
 	FirstSeen time.Time       `json:"firstSeen"`
 	LastSeen  time.Time       `json:"lastSeen"`
-	// Runs counts consecutive sightings.
+	// Runs counts consecutive sightings; where one look proves nothing, those that
+	// share a thing with the sighting before.
 	Runs int `json:"runs"`
+	// Sample has hashes of the things that the last sighting was about, at most
+	// 32, for findings that wait for a second look.
+	Sample []string `json:"sample,omitempty"`
 	// RunID is the run that counted last: repeating a run counts nothing twice.
 	RunID string `json:"runId"`
 	// Before is what it was before RunID, nil when RunID found it first. With it

@@ -70,6 +70,8 @@ type conflict struct {
 	title    string
 	detail   string
 	steps    []Step
+	// unseen is what would have told how bad it is.
+	unseen []ipam.Resource
 }
 
 func runAffinityConflicts(in *Input) Result {
@@ -93,6 +95,11 @@ func runAffinityConflicts(in *Input) Result {
 		for _, c := range found {
 			detail = append(detail, c.detail)
 			f.Remediation = append(f.Remediation, c.steps...)
+			for _, r := range c.unseen {
+				if text := fmt.Sprintf("%s (%s)", r, in.Coverage.Get(r).Status); in.Coverage.Refused(r) && !slices.Contains(res.Unseen, text) {
+					res.Unseen = append(res.Unseen, text)
+				}
+			}
 		}
 		f.Detail = strings.Join(detail, ". ") + "."
 		res.Findings = append(res.Findings, f)
@@ -200,11 +207,22 @@ func (cl *claims) duplicate(in *Input) conflict {
 		detail:   fmt.Sprintf("The block names %s as owner, %s", owner, cl.claimText()),
 		steps:    deleteAffinitySteps(c, cl.others, "the block names "+owner+" as owner"),
 	}
-	birdRoutes := cl.block.Pool() == nil || in.RoutesBy(cl.block.Pool()) == ipam.BIRD
+	var by ipam.Programmer
+	switch p := cl.block.Pool(); {
+	case p != nil:
+		by = in.RoutesBy(p)
+	case in.Coverage.Read(ipam.ResPools):
+		by = ipam.BIRD // outside every pool: nobody encapsulates
+	default:
+		by = ipam.Unsure
+	}
 	switch {
 	case cl.block.Owner == (ipam.Owner{}) && used == 0:
 		out.severity = Medium
-	case !birdRoutes:
+	case by == ipam.Unsure:
+		out.unseen = []ipam.Resource{ipam.ResClusterInfo, ipam.ResFelixConfig, ipam.ResBGPConfig}
+		out.detail += ". What the block's pool and the settings say about its routes was not seen, so neither was whether traffic is lost"
+	case by != ipam.BIRD:
 		out.detail += fmt.Sprintf(". Felix programs the routes of pool %s from the blocks, so the traffic finds its way; the allocator of the wrong node does not", cl.block.Pool().Name)
 	case cl.cidr.IsSingleIP():
 	case !slices.ContainsFunc(cl.others, func(a *ipam.Affinity) bool { return takesPart(in, a) }):
@@ -414,8 +432,8 @@ func (cl *claims) ownState(in *Input) []conflict {
 		out.title = fmt.Sprintf("The claim of block %s was never completed", cl.cidr)
 		out.detail = fmt.Sprintf("The affinity of its owner %s is pending%s: the claim was interrupted", a.Node, since(a.Created))
 		out.steps = []Step{{
-			Title:    "Let " + a.Node + " allocate again: its next allocation from the block confirms the affinity",
-			Commands: []string{"kubectl get pods -A --field-selector spec.nodeName=" + quote(a.Node), c.deletePod("NAMESPACE", "POD") + "   # one that its controller recreates on the same node"},
+			Title:    "Let " + a.Node + " allocate again: its next allocation from the block confirms the affinity. Recreate a pod there that its controller brings back on the same node (of a DaemonSet, say)",
+			Commands: append([]string{"kubectl get pods -A --field-selector spec.nodeName=" + quote(a.Node)}, c.evict([]*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD"}}, 1)...),
 			Risk:     Disruptive, Verify: verify,
 		}}
 	default:
@@ -551,7 +569,8 @@ func foreignSize(in *Input, cidr netip.Prefix) *ipam.Pool {
 	var foreign *ipam.Pool
 	for i := range in.Pools {
 		p := &in.Pools[i]
-		if !ipam.Contains(p.CIDR, cidr) {
+		// A pool that can hold no block is one finding of pool-config, not one for each block.
+		if !ipam.Contains(p.CIDR, cidr) || !p.HoldsBlocks() {
 			continue
 		}
 		if p.BlockSize == cidr.Bits() {

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -53,6 +54,21 @@ func TestBlockLayout(t *testing.T) {
 		l.pod("n1", "10.0.0.3")
 		tc.make(l)
 		want(t, tc.name, l.run(blockLayout()), tc.want...)
+	}
+}
+
+// A pool that can hold no block is one thing that is wrong, not one for each of
+// the blocks that it once had.
+func TestNonsenseBlockSize(t *testing.T) {
+	for _, size := range []int{8, 40} {
+		l := newLab(2)
+		l.pool("p", "10.0.0.0/16", 26)
+		for i, node := range []string{"n1", "n2"} {
+			l.block(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 26).String(), node)
+		}
+		l.Pools[0].BlockSize = size
+		want(t, "blocks", l.run(blockLayout()))
+		want(t, "the pool", l.run(poolConfig()), "high IPPool/p")
 	}
 }
 

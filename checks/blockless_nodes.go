@@ -17,13 +17,13 @@ func blocklessNodes() Check {
 			"Having no block is normal as long as one is free: Calico claims the first with the first pod.",
 		Why: "The next pod there borrows an address from another node's block, which some networks cannot route, " +
 			"or, with strict affinity, stays in ContainerCreating. The node looks Ready all the time.",
-		How: "Per address family: the pools that are enabled, assign automatically, allow workloads and select the node. The node owns no block in any of them and " +
+		How: "Per address family: the pools that are enabled, assign automatically, allow workloads and select the node. Where all of them are for some namespaces only (`namespaceSelector`) each namespace with pods on the node is looked at by itself. The node owns no block in any of them and " +
 			"none is free (unclaimed and not wholly reserved; from Calico v3.32 also another node's empty block older than a minute). " +
 			"Cordoned nodes, the control plane, tainted nodes and nodes with host-network workloads only are left out unless a pod waits there for an address.",
 		SeverityNote: "Always high. Silent while a block is free.",
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResNodes},
 		Uses:         []ipam.Resource{ipam.ResPods, ipam.ResReservations, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResAffinities, ipam.ResNamespaces},
-		Decides:      []ipam.Resource{ipam.ResReservations},
+		Decides:      []ipam.Resource{ipam.ResPods, ipam.ResReservations},
 		Example: func() []Step {
 			return blocklessSteps(exampleCommands(), nil, "NODE", nil, "they would borrow addresses that the blocks' owners may drop")
 		},
@@ -36,7 +36,7 @@ func blocklessNodes() Check {
 }
 
 func runBlocklessNodes(in *Input) Result {
-	var res Result
+	res := Result{Unseen: hiddenShares(in)}
 	var live map[string][]liveUse
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
@@ -46,20 +46,17 @@ func runBlocklessNodes(in *Input) Result {
 		var families, figures []string
 		var pools []*ipam.Pool
 		for _, v4 := range []bool{true, false} {
-			serving := in.Serving(n, v4, ipam.UseWorkload)
-			if len(serving) == 0 || len(in.OwnsIn(n.Name, serving)) > 0 {
-				continue
+			for _, share := range in.Shares(n, v4) {
+				if len(in.OwnsIn(n.Name, share.Pools)) > 0 {
+					continue
+				}
+				if free, reclaimable := in.Free(share.Pools, n.Name); free+reclaimable > 0 {
+					continue
+				}
+				families = append(families, ipam.Family(v4))
+				pools = append(pools, share.Pools...)
+				figures = append(figures, shareFigures(in, share, v4))
 			}
-			if free, reclaimable := in.Free(serving, n.Name); free+reclaimable > 0 {
-				continue
-			}
-			families = append(families, ipam.Family(v4))
-			pools = append(pools, serving...)
-			var claimed, blocks uint64
-			for _, p := range serving {
-				claimed, blocks = claimed+in.Usage(p).Claimed, blocks+in.Usage(p).Blocks
-			}
-			figures = append(figures, fmt.Sprintf("%s, 0 of %s free in %s (%s claimed)", ipam.Family(v4), count(blocks, "block"), poolNames(serving), figure(claimed)))
 		}
 		if len(families) == 0 {
 			continue
@@ -70,6 +67,20 @@ func runBlocklessNodes(in *Input) Result {
 		res.Findings = append(res.Findings, blocklessFinding(in, n, families, figures, pools, live[n.Name]))
 	}
 	return res
+}
+
+// shareFigures prints "IPv4, 0 of 4 blocks free in pool-a (4 claimed)", and for
+// whom where that is not everybody.
+func shareFigures(in *Input, share ipam.Share, v4 bool) string {
+	var claimed, blocks uint64
+	for _, p := range share.Pools {
+		claimed, blocks = claimed+in.Usage(p).Claimed, blocks+in.Usage(p).Blocks
+	}
+	text := fmt.Sprintf("%s, 0 of %s free in %s (%s claimed)", ipam.Family(v4), count(blocks, "block"), poolNames(share.Pools), figure(claimed))
+	if len(share.Namespaces) > 0 {
+		text += ", which is all that pods of " + names(share.Namespaces, 5) + " may use"
+	}
+	return text
 }
 
 func blocklessFinding(in *Input, n *ipam.Node, families, figures []string, pools []*ipam.Pool, uses []liveUse) Finding {
@@ -85,7 +96,10 @@ func blocklessFinding(in *Input, n *ipam.Node, families, figures []string, pools
 		}
 	}
 	next := "The next pod here borrows an address from another node's block"
-	if in.Config.StrictAffinity {
+	switch {
+	case in.Coverage.Refused(ipam.ResIPAMConfig):
+		next = "Whether the next pod here borrows an address from another node's block or gets none, strict affinity says, which was not read"
+	case in.Config.StrictAffinity:
 		next = "With strict affinity the next pod here gets no address and stays in ContainerCreating"
 	}
 	detail := []string{"Owns no block and can claim none: " + strings.Join(figures, "; "), next}
@@ -94,6 +108,12 @@ func blocklessFinding(in *Input, n *ipam.Node, families, figures []string, pools
 	}
 	if len(waiting) > 0 {
 		detail = append(detail, fmt.Sprintf("%s for an address", count(uint64(len(waiting)), "pod")+" waiting"))
+	}
+	evidence := Observed
+	if !in.Coverage.Read(ipam.ResPods) {
+		// Nodes with nothing but pods in the host's network need no block.
+		evidence = Inferred
+		detail = append(detail, "Pods were not read: that some here need addresses is assumed")
 	}
 	var surplus []string
 	for _, g := range groupsFor(in, ipam.UseWorkload) {
@@ -105,6 +125,7 @@ func blocklessFinding(in *Input, n *ipam.Node, families, figures []string, pools
 	}
 	return Finding{
 		Severity:    High,
+		Evidence:    evidence,
 		Subject:     Subject{Kind: KindNode, Name: n.Name},
 		Title:       "Node " + n.Name + " owns no block and none is free",
 		Detail:      strings.Join(detail, ". ") + ".",

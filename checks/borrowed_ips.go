@@ -136,7 +136,7 @@ func borrowedFinding(in *Input, c commands, n *ipam.Node, uses []borrowedUse) Fi
 	}
 	slices.Sort(from)
 	detail := []string{fmt.Sprintf("%s in use here out of blocks of %s", count(uint64(len(uses)), "address"), names(from, 5)), whyBorrowed(in, n, fixed, machines, len(uses))}
-	if machines == len(uses) && len(unseen) == 0 {
+	if machines == len(uses) {
 		f.Severity = Low
 	}
 	if len(risk) > 0 {
@@ -167,6 +167,9 @@ func verdictOf(in *Input, n *ipam.Node, u borrowedUse) carryVerdict {
 		}
 		return carryVerdict{ipam.Carried, "the owner's route table has a way to those that it does not drop", "owner has a route"}
 	}
+	if p == nil && !in.Coverage.Read(ipam.ResPools) {
+		return carryVerdict{ipam.CarryUnknown, "the blocks' pools were not read", "owner's route unknown"}
+	}
 	if p == nil {
 		return carryVerdict{ipam.CarryUnknown, "block " + u.alloc.Block.CIDR.String() + " is in no pool", "owner's route unknown"}
 	}
@@ -184,20 +187,27 @@ func whyBorrowed(in *Input, n *ipam.Node, fixed, machines, total int) string {
 	case machines:
 		return "Virtual machines keep their address when they move"
 	}
+	if !in.Coverage.Read(ipam.ResPools) || in.Coverage.Refused(ipam.ResReservations) {
+		return "Whether a block is free was not seen"
+	}
 	for _, v4 := range []bool{true, false} {
 		pools := in.Serving(n, v4, ipam.UseWorkload)
 		if len(pools) == 0 {
 			continue
 		}
 		if free, reclaimable := in.Free(pools, n.Name); free+reclaimable == 0 {
-			return fmt.Sprintf("Cause: no block is free in %s and strict affinity is %s, so Calico borrows", poolNames(pools), onOff(in.Config.StrictAffinity))
+			return fmt.Sprintf("Cause: no block is free in %s and strict affinity is %s, so Calico borrows", poolNames(pools), strictness(in))
 		}
 	}
-	return fmt.Sprintf("Blocks are free now; they were not, or the addresses were fixed, when these pods started (strict affinity is %s)", onOff(in.Config.StrictAffinity))
+	return fmt.Sprintf("Blocks are free now; they were not, or the addresses were fixed, when these pods started (strict affinity is %s)", strictness(in))
 }
 
-func onOff(b bool) string {
-	if b {
+// strictness spells strict affinity.
+func strictness(in *Input) string {
+	switch {
+	case in.Coverage.Refused(ipam.ResIPAMConfig):
+		return "not known"
+	case in.Config.StrictAffinity:
 		return "on"
 	}
 	return "off"
@@ -231,7 +241,7 @@ func borrowedSteps(c commands, p *ipam.Pool, node string, uses []borrowedUse) []
 	}
 	del, bare, fixed := recreate(c, pods, commandLimit)
 	if uses == nil {
-		del = []string{c.deletePod("NAMESPACE", "POD")}
+		del = c.evict([]*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD"}}, 1)
 	}
 	if len(del)+len(bare) > 0 {
 		steps = append(steps, Step{

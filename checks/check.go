@@ -241,7 +241,7 @@ func undecided(c Check, s *ipam.Snapshot) []string {
 	var out []string
 	for _, r := range c.Decides {
 		switch rc := s.Coverage.Get(r); {
-		case rc.Status == ipam.Forbidden || rc.Status == ipam.Failed || rc.Status != ipam.Read && !r.Optional():
+		case s.Coverage.Refused(r) || rc.Status != ipam.Read && !r.Optional():
 			out = append(out, fmt.Sprintf("%s (%s)", r, rc.Status))
 		case slices.ContainsFunc(s.Rejected, func(e ipam.ObjectError) bool {
 			k, ok := ipam.ParseResource(e.Kind)
@@ -263,7 +263,33 @@ func unreadNeeds(c Check, s *ipam.Snapshot) []string {
 			out = append(out, fmt.Sprintf("%s (%s)", r, rc.Status))
 		}
 	}
+	if s.Coverage.Refused(ipam.ResCalicoNodes) && c.comparesNames() && strangers(s) {
+		out = append(out, fmt.Sprintf("%s (%s)", ipam.ResCalicoNodes, s.Coverage.Get(ipam.ResCalicoNodes).Status))
+	}
 	return out
+}
+
+// comparesNames reports whether the check looks for nodes by the names that IPAM
+// has for them. Where Calico has Node objects of its own (the etcd datastore)
+// these names may be others than Kubernetes', and only the objects tell.
+func (c Check) comparesNames() bool {
+	reads := func(list ...ipam.Resource) bool {
+		return slices.ContainsFunc(list, func(r ipam.Resource) bool { return slices.Contains(c.Needs, r) || slices.Contains(c.Uses, r) })
+	}
+	return reads(ipam.ResNodes) && reads(ipam.ResBlocks, ipam.ResAffinities)
+}
+
+// strangers reports whether IPAM names a node that Kubernetes does not have.
+func strangers(s *ipam.Snapshot) bool {
+	strange := func(name string) bool { return name != "" && s.NodeByFold(name) == nil }
+	for i := range s.Affinities {
+		if a := &s.Affinities[i]; a.Type == "host" && strange(a.Node) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(s.Blocks, func(b ipam.Block) bool {
+		return b.Owner.IsHost() && strange(b.Owner.Name) || slices.ContainsFunc(b.Attributes, func(a ipam.Attribute) bool { return strange(a.Node) })
+	})
 }
 
 func normalise(f *Finding) {

@@ -135,4 +135,17 @@ func TestIPAMGC(t *testing.T) {
 			t.Errorf("without %s: %s", r, out.Status)
 		}
 	}
+	// With addresses left behind, these tell whether that is a stall.
+	for _, r := range []ipam.Resource{ipam.ResHandles, ipam.ResClusterInfo} {
+		for _, status := range []ipam.ReadStatus{ipam.Forbidden, ipam.Failed} {
+			l := busy()
+			for _, ip := range []string{"10.0.0.5", "10.0.0.6", "10.0.0.7"} {
+				l.leaked(ip, "n1", 2*time.Hour)
+			}
+			l.Coverage.Set(r, status, 0, "")
+			if out := l.run(ipamGC()); out.Status != StatusUnknown || !strings.Contains(out.Reason, string(r)) {
+				t.Errorf("without %s (%s): %s %s", r, status, out.Status, out.Reason)
+			}
+		}
+	}
 }

@@ -41,7 +41,8 @@ func ipamConfig() Check {
 	}
 }
 
-// setting is one thing that is wrong with the settings.
+// setting is one thing that is wrong with the settings. Without severity it is
+// one that may be wrong: its detail says what was not seen.
 type setting struct {
 	severity Severity
 	detail   string
@@ -57,15 +58,11 @@ func runIPAMConfig(in *Input) Result {
 		return Result{Unseen: []string{string(ipam.ResIPAMConfig)}}
 	}
 	for _, look := range []func(*Input) (setting, bool){windowsSetting, autoAllocateSetting, borrowSetting, limitSetting} {
-		if s, ok := look(in); ok {
+		switch s, ok := look(in); {
+		case ok && s.severity == "":
+			res.Unseen = append(res.Unseen, s.detail)
+		case ok:
 			found = append(found, s)
-		}
-	}
-	if !in.Config.StrictAffinity {
-		for _, r := range []ipam.Resource{ipam.ResBGPConfig, ipam.ResBGPPeers} {
-			if s := in.Coverage.Get(r).Status; (s == ipam.Forbidden || s == ipam.Failed) && birdPool(in) != nil {
-				res.Unseen = append(res.Unseen, string(r))
-			}
 		}
 	}
 	if len(found) == 0 {
@@ -115,6 +112,8 @@ func windowsSetting(in *Input) (setting, bool) {
 		return setting{}, false
 	}
 	s := setting{severity: High}
+	// Pods tell whether Calico's IPAM serves these nodes, and whether one waits.
+	blind := !in.Coverage.Read(ipam.ResPods) || !in.Coverage.Read(ipam.ResBlocks)
 	var windows []string
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
@@ -130,6 +129,9 @@ func windowsSetting(in *Input) (setting, bool) {
 	}
 	if len(windows) == 0 {
 		return setting{}, false
+	}
+	if blind {
+		return setting{detail: fmt.Sprintf("pods and ipamblocks, to tell whether the Windows nodes (%s) get their addresses from Calico, which needs strict affinity for that", names(windows, 5))}, true
 	}
 	s.detail = fmt.Sprintf("Strict affinity is off, and there are Windows nodes (%s): Calico's IPAM refuses every pod there (“global strict affinity should not be false for Windows node”)",
 		names(windows, 5))
@@ -205,18 +207,6 @@ func limitSetting(in *Input) (setting, bool) {
 	}, true
 }
 
-// birdPool is an enabled pool for pods whose routes come from BGP.
-func birdPool(in *Input) *ipam.Pool {
-	for i := range in.Pools {
-		p := &in.Pools[i]
-		// Where a pool is not exported at all, BGP carries no route of it anyway.
-		if p.Enabled() && p.AllowedUses.Has(ipam.UseWorkload) && !p.DisableBGPExport && in.RoutesBy(p) == ipam.BIRD {
-			return p
-		}
-	}
-	return nil
-}
-
 // borrowSetting: nodes may borrow, and the network does not carry host routes.
 func borrowSetting(in *Input) (setting, bool) {
 	if in.Config.StrictAffinity {
@@ -224,7 +214,7 @@ func borrowSetting(in *Input) (setting, bool) {
 	}
 	pool, why := borrowRisk(in)
 	if pool == nil {
-		return setting{}, false
+		return setting{detail: why}, why != ""
 	}
 	c := commandsFor(in.Snapshot)
 	s := setting{severity: Medium, affected: []Affected{{Kind: KindPool, Name: pool.Name, Note: "BGP carries its routes"}}}
@@ -259,7 +249,8 @@ func borrowSetting(in *Input) (setting, bool) {
 	return s, true
 }
 
-// borrowRisk is a pool whose host routes would not reach a block's owner, and why.
+// borrowRisk is a pool whose host routes would not reach a block's owner, and
+// why; without a pool the reason is why that is not known of one.
 func borrowRisk(in *Input) (*ipam.Pool, string) {
 	var nodes []*ipam.Node
 	for i := range in.Nodes {
@@ -267,22 +258,30 @@ func borrowRisk(in *Input) (*ipam.Pool, string) {
 			nodes = append(nodes, &in.Nodes[i])
 		}
 	}
-	if len(nodes) < 2 || birdPool(in) == nil {
+	if len(nodes) < 2 {
 		return nil, ""
 	}
+	unknown := ""
 	for i := range in.Pools {
 		p := &in.Pools[i]
-		if !p.Enabled() || !p.AllowedUses.Has(ipam.UseWorkload) || p.DisableBGPExport || in.RoutesBy(p) != ipam.BIRD {
+		// Where a pool is not exported at all, BGP carries no route of it anyway.
+		if !p.Enabled() || !p.AllowedUses.Has(ipam.UseWorkload) || p.DisableBGPExport {
+			continue
+		}
+		if by := in.RoutesBy(p); by != ipam.BIRD && by != ipam.Unsure {
 			continue
 		}
 		for k, owner := range nodes {
 			// The answer depends on the owner's peers; any other node will do as borrower.
-			if carry, why := in.CarriesHostRoute(p, owner, nodes[(k+1)%len(nodes)]); carry == ipam.AtRisk {
+			switch carry, why := in.CarriesHostRoute(p, owner, nodes[(k+1)%len(nodes)]); carry {
+			case ipam.AtRisk:
 				return p, why
+			case ipam.CarryUnknown:
+				unknown = "how borrowed addresses of pool " + p.Name + " are routed: " + why
 			}
 		}
 	}
-	return nil, ""
+	return nil, unknown
 }
 
 // borrowedNow counts the borrowed addresses, those of them to which the

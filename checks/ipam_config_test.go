@@ -130,4 +130,26 @@ func TestIPAMConfigUnread(t *testing.T) {
 	if out := l.run(ipamConfig()); out.Status != StatusOK {
 		t.Errorf("VXLAN needs no mesh: %s", out.Status)
 	}
+	for _, status := range []ipam.ReadStatus{ipam.Forbidden, ipam.Missing} {
+		l = fabric()
+		l.Peers = nil
+		l.Coverage.Set(ipam.ResBGPPeers, status, 0, "")
+		if out := l.run(ipamConfig()); out.Status != StatusUnknown || !strings.Contains(out.Reason, "BGPPeers were not read") {
+			t.Errorf("no mesh, and the peers are %s: %s %s", status, out.Status, out.Reason)
+		}
+		l.BGP.Mesh = true
+		if out := l.run(ipamConfig()); out.Status != StatusOK {
+			t.Errorf("the mesh needs no peers: %s", out.Status)
+		}
+	}
+	// Windows nodes need strict affinity where Calico's IPAM serves them.
+	l = fabric()
+	l.BGP.Mesh, l.Nodes[1].Windows = true, true
+	l.pod("n2", "172.30.0.9")
+	want(t, "pods of another network", l.run(ipamConfig()))
+	l.Pods = nil
+	l.Coverage.Set(ipam.ResPods, ipam.Forbidden, 0, "")
+	if out := l.run(ipamConfig()); out.Status != StatusUnknown {
+		t.Errorf("whose pods they are was not seen: %s", out.Status)
+	}
 }

@@ -51,6 +51,8 @@ type remains struct {
 	nodes  map[string]bool
 	// collectable of them are what the collector would have released by now.
 	collectable int
+	// doubtful are those that it would have, if they have a handle.
+	doubtful int
 }
 
 func (r remains) any() bool { return len(r.leaks)+len(r.blocks) > 0 }
@@ -111,6 +113,13 @@ func runIPAMGC(in *Input) Result {
 		}
 		f.Remediation = steps
 		return Result{Findings: []Finding{f}, Unseen: unseen}
+	}
+	if left.doubtful > 0 {
+		unseen = append(unseen, fmt.Sprintf("%s: the collector leaves an address alone whose handle is missing, and %s may be such", ipam.ResHandles, plain(left.doubtful, "address", "addresses")))
+	}
+	if in.Coverage.Refused(ipam.ResClusterInfo) && left.collectable > 0 {
+		// It waits while the datastore is locked.
+		return Result{Unseen: append(unseen, string(ipam.ResClusterInfo))}
 	}
 	if left.collectable == 0 || !in.Info.Ready {
 		return Result{Unseen: unseen}
@@ -188,7 +197,7 @@ func leftBehind(in *Input) remains {
 		b := &in.Blocks[i]
 		if b.Owner.IsHost() && in.NodeByFold(b.Owner.Name) == nil {
 			r.nodes[b.Owner.Name] = true
-			r.blocks = append(r.blocks, Affected{Kind: KindBlock, Name: b.CIDR.String(), Note: "of " + b.Owner.Name + ", which no longer exists"})
+			r.blocks = append(r.blocks, Affected{Kind: KindBlock, Name: b.CIDR.String(), Note: "of " + b.Owner.Name + ", which no longer exists", Same: b.Owner.Name})
 			if !blocked[in.KubernetesName(b.Owner.Name)] && older(in, lastTouched(b), age) {
 				r.collectable++
 			}
@@ -201,14 +210,18 @@ func leftBehind(in *Input) remains {
 			if h.Kind != ipam.LeakedGone && h.Kind != ipam.LeakedTunnel || !older(in, a.Attr.Timestamp, grace) {
 				continue
 			}
-			r.leaks = append(r.leaks, Affected{Kind: KindIP, Name: a.IP.String(), Note: strings.Trim(a.Attr.Namespace+"/"+a.Attr.Pod, "/") + ", booked for " + or(a.Attr.Node, "no node")})
+			r.leaks = append(r.leaks, Affected{Kind: KindIP, Name: a.IP.String(), Note: strings.Trim(a.Attr.Namespace+"/"+a.Attr.Pod, "/") + ", booked for " + or(a.Attr.Node, "no node"), Same: sameBooking(a)})
 			if h.Node != nil && h.Node.FlannelMigration || a.Attr.Handle == "" || handles != nil && !handles[strings.ToLower(a.Attr.Handle)] {
 				continue
 			}
 			if h.Node == nil && blocked[in.KubernetesName(a.Attr.Node)] {
 				continue
 			}
-			if older(in, a.Attr.Timestamp, age) {
+			switch {
+			case !older(in, a.Attr.Timestamp, age):
+			case handles == nil:
+				r.doubtful++
+			default:
 				r.collectable++
 			}
 		}

@@ -23,6 +23,7 @@ func multiBlockNodes() Check {
 		SeverityNote: "Low while the pools that serve the node are roomy; medium when blocks are scarce: fewer free than nodes lack one, or under `scarcePercent` of the blocks.",
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResNodes, ipam.ResPods},
 		Uses:         []ipam.Resource{ipam.ResReservations, ipam.ResClusterInfo, ipam.ResAffinities},
+		Decides:      []ipam.Resource{ipam.ResReservations},
 		Params:       []Param{percentParam("scarcePercent", 10, "share of free blocks below which blocks are scarce")},
 		Example: func() []Step {
 			b := &ipam.Block{Name: "BLOCK", CIDR: netip.MustParsePrefix("10.0.0.64/26"), UID: "UID", ResourceVersion: "VERSION"}

@@ -49,6 +49,9 @@ type shortNode struct {
 }
 
 func runNodeCapacity(in *Input) Result {
+	if in.Coverage.Refused(ipam.ResIPAMConfig) {
+		return Result{} // the default limit would be a guess
+	}
 	var res Result
 	short := map[*ipam.Pool][]shortNode{}
 	live := liveByNode(in)
@@ -110,6 +113,9 @@ func (s *shortNode) look(in *Input, pools []*ipam.Pool, uses []liveUse) {
 	booked := uint64(0)
 	for _, b := range in.OwnsIn(s.node.Name, pools) {
 		booked += b.Size() - min(in.Room(b), b.Size())
+	}
+	if !in.Coverage.Read(ipam.ResBlocks) {
+		return // what waits may wait for something else
 	}
 	for _, p := range waiting(in, s.node.Name) {
 		// Where most of what is booked is not in use the ceiling is not what they

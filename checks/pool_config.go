@@ -371,7 +371,7 @@ func poolsWithoutBlocks(in *Input, _ *pinned) []remark {
 	var out []remark
 	for i := range in.Pools {
 		p := &in.Pools[i]
-		if !p.Enabled() || p.BlockSize >= p.CIDR.Bits() && p.BlockSize <= p.CIDR.Addr().BitLen() {
+		if !p.Enabled() || p.HoldsBlocks() {
 			continue
 		}
 		c := commandsFor(in.Snapshot)

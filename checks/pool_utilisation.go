@@ -31,7 +31,7 @@ func poolUtilisation() Check {
 			"a pool that selects no node (fixed addresses) is low at most.",
 		Needs:   []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResNodes},
 		Uses:    []ipam.Resource{ipam.ResPods, ipam.ResReservations, ipam.ResIPAMConfig, ipam.ResClusterInfo, ipam.ResAffinities, ipam.ResNamespaces},
-		Decides: []ipam.Resource{ipam.ResReservations, ipam.ResIPAMConfig},
+		Decides: []ipam.Resource{ipam.ResPods, ipam.ResReservations, ipam.ResIPAMConfig},
 		Params: []Param{
 			percentParam("mediumPercent", 70, "share of usable addresses from which it is medium"),
 			percentParam("highPercent", 85, "share of usable addresses from which it is high"),
@@ -67,7 +67,7 @@ func runPoolUtilisation(in *Input) Result {
 			}
 		}
 	}
-	var res Result
+	res := Result{Unseen: hiddenShares(in)}
 	for i := range in.Pools {
 		p := &in.Pools[i]
 		if !p.Enabled() {

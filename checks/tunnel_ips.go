@@ -121,6 +121,9 @@ func judgeTunnel(in *Input, n *ipam.Node, t ipam.TunnelAddress, p *ipam.Pool, lo
 		return fault(Critical, "not booked", fmt.Sprintf("%s %s is in use and not booked: IPAM takes it for free and may give it to a pod", t.Kind, ip))
 	case a.Attr.CoolingDown():
 		return fault(Critical, "booked as released", fmt.Sprintf("%s %s is in use and booked as released: after the cool-down IPAM may give it to a pod", t.Kind, ip))
+	case !a.Attr.Tunnel() && a.Attr.Pod != "" && !in.Coverage.Read(ipam.ResPods):
+		// Where the pod runs duplicate-ips speaks, which one cannot see.
+		return tunnelFault{}, false
 	case !a.Attr.Tunnel() && a.Attr.Pod != "":
 		return fault(Critical, "booked for pod "+a.Attr.Namespace+"/"+a.Attr.Pod, fmt.Sprintf("%s %s is booked for pod %s/%s, and free again when that pod's record goes", t.Kind, ip, a.Attr.Namespace, a.Attr.Pod))
 	case !a.Attr.Tunnel():

@@ -126,6 +126,13 @@ func (c Coverage) Get(r Resource) ResourceCoverage {
 // Read reports whether r was read.
 func (c Coverage) Read(r Resource) bool { return c.Get(r).Status == Read }
 
+// Refused reports whether r was asked for and not, or not wholly, answered:
+// somebody has it, and Calico's defaults in its place would be a guess.
+func (c Coverage) Refused(r Resource) bool {
+	s := c.Get(r).Status
+	return s == Forbidden || s == Failed
+}
+
 // Set records the outcome for r, filling in Resource and Assumed.
 func (c Coverage) Set(r Resource, status ReadStatus, items int, detail string) {
 	c[r] = ResourceCoverage{

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Programmer is who writes a pool's routes to remote blocks and borrowed
@@ -18,6 +19,8 @@ const (
 	BIRD Programmer = "BIRD"
 	// Nobody: the two settings of programClusterRoutes (v3.33) leave the pool to neither.
 	Nobody Programmer = "nobody"
+	// Unsure: what decides was refused.
+	Unsure Programmer = "unknown"
 )
 
 // RoutesBy tells who programs the pool's routes. VXLAN is always Felix. Up to
@@ -29,6 +32,12 @@ const (
 func (s *Snapshot) RoutesBy(p *Pool) Programmer {
 	if p.VXLAN() {
 		return Felix
+	}
+	hidden := s.Coverage.Refused(ResFelixConfig) || s.Coverage.Refused(ResBGPConfig)
+	switch v := s.Info.Version; {
+	case !v.Known() && s.Coverage.Refused(ResClusterInfo) && (hidden || p.IPIP()),
+		hidden && (v.Has(RouteClasses) || p.IPIP() && v.Has(FelixMayRouteIPIP)):
+		return Unsure
 	}
 	felix, bgp := s.Felix.ProgramClusterRoutes, s.BGP.ProgramClusterRoutes
 	if s.Info.Version.Has(RouteClasses) {
@@ -84,12 +93,16 @@ func (s *Snapshot) CarriesAddress(ip netip.Addr, p *Pool, owner, borrower *Node)
 	switch by := s.RoutesBy(p); {
 	case by == Felix:
 		return Carried, "Felix programs the routes of pool " + p.Name + " from IPAM itself"
+	case by == Unsure:
+		return CarryUnknown, "whether Felix or BIRD programs the routes of pool " + p.Name + " is not known: " + s.refused(ResClusterInfo, ResFelixConfig, ResBGPConfig)
 	case by == Nobody:
 		return AtRisk, "programClusterRoutes leaves the routes of pool " + p.Name + " to neither Felix nor BIRD"
 	case !s.Coverage.Read(ResBGPConfig) && !s.Coverage.Read(ResBGPPeers):
 		return CarryUnknown, "BGPConfiguration and BGPPeers were not read"
 	case p.DisableBGPExport:
 		return AtRisk, "pool " + p.Name + " has disableBGPExport, so no node announces the borrowed address"
+	case s.Coverage.Refused(ResBGPConfig):
+		return CarryUnknown, "whether the nodes peer with each other is not known: " + s.refused(ResBGPConfig)
 	case s.inMesh(owner) && s.inMesh(borrower):
 		return Carried, "the node-to-node mesh carries host routes"
 	case !s.Coverage.Read(ResBGPPeers):
@@ -102,6 +115,17 @@ func (s *Snapshot) CarriesAddress(ip netip.Addr, p *Pool, owner, borrower *Node)
 		return carry, why
 	}
 	return a.throughRouters()
+}
+
+// refused names those of the resources that were asked for in vain.
+func (s *Snapshot) refused(list ...Resource) string {
+	var out []string
+	for _, r := range list {
+		if s.Coverage.Refused(r) {
+			out = append(out, fmt.Sprintf("%s (%s)", r, s.Coverage.Get(r).Status))
+		}
+	}
+	return strings.Join(out, ", ") + " not read"
 }
 
 // announcement is one host route on its way through BGP.

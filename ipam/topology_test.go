@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -39,6 +40,52 @@ func TestRoutesBy(t *testing.T) {
 		s.Info.Version, s.Felix.ProgramClusterRoutes, s.BGP.ProgramClusterRoutes = ParseVersion(tc.version), tc.felix, tc.bgp
 		if got := s.RoutesBy(&tc.pool); got != tc.want {
 			t.Errorf("%s pool in %q with Felix %q, BGP %q: %s, want %s", tc.pool.Name, tc.version, tc.felix, tc.bgp, got, tc.want)
+		}
+	}
+}
+
+// TestRefusedTopology: what decides and was refused decides nothing. Missing, it
+// is Calico's default.
+func TestRefusedTopology(t *testing.T) {
+	plain, ipip, vxlan := testPool("plain", "10.0.0.0/24", 26), testPool("ipip", "10.0.1.0/24", 26), testPool("vxlan", "10.0.2.0/24", 26)
+	ipip.IPIPMode, vxlan.VXLANMode = "CrossSubnet", "Always"
+	for _, tc := range []struct {
+		refused Resource
+		version string
+		pool    Pool
+		by      Programmer
+		carry   Carry
+	}{
+		{ResBGPConfig, "v3.30.0", plain, BIRD, CarryUnknown},
+		{ResBGPConfig, "v3.30.0", vxlan, Felix, Carried},
+		{ResBGPConfig, "v3.33.0", plain, Unsure, CarryUnknown},
+		{ResFelixConfig, "v3.30.0", ipip, BIRD, Carried},
+		{ResFelixConfig, "v3.32.0", ipip, Unsure, CarryUnknown},
+		{ResFelixConfig, "v3.32.0", plain, BIRD, Carried},
+		{ResFelixConfig, "v3.33.0", plain, Unsure, CarryUnknown},
+		{ResClusterInfo, "", ipip, Unsure, CarryUnknown},
+		{ResClusterInfo, "v3.30.0", ipip, BIRD, Carried}, // calico-node's image told
+		{ResClusterInfo, "", plain, BIRD, Carried},
+		{ResBGPPeers, "v3.30.0", plain, BIRD, Carried}, // the mesh needs none
+	} {
+		s := NewSnapshot()
+		for _, r := range []Resource{ResBGPConfig, ResBGPPeers, ResFelixConfig, ResClusterInfo} {
+			s.Coverage.Set(r, Read, 1, "")
+		}
+		s.Nodes = []Node{{Name: "a"}, {Name: "b"}}
+		s.Info.Version = ParseVersion(tc.version)
+		s.Coverage.Set(tc.refused, Forbidden, 0, "")
+		s.Seal()
+		carry, why := s.CarriesHostRoute(&tc.pool, &s.Nodes[0], &s.Nodes[1])
+		if by := s.RoutesBy(&tc.pool); by != tc.by || carry != tc.carry {
+			t.Errorf("without %s, %s pool in %q: %s, %s (%s); want %s, %s", tc.refused, tc.pool.Name, tc.version, by, carry, why, tc.by, tc.carry)
+		}
+		if carry == CarryUnknown && !strings.Contains(why, string(tc.refused)) {
+			t.Errorf("without %s: the reason does not name it: %s", tc.refused, why)
+		}
+		s.Coverage.Set(tc.refused, Missing, 0, "")
+		if by := s.RoutesBy(&tc.pool); by == Unsure {
+			t.Errorf("%s was not collected: %s", tc.refused, by)
 		}
 	}
 }

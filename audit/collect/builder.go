@@ -229,6 +229,10 @@ func (b *Builder) Add(o Object) {
 		b.mu.Unlock()
 		return
 	}
+	if !knownVersion(o.APIVersion) {
+		b.reject(r, &o, &fieldError{"apiVersion", fmt.Sprintf("%q is a version that this ipamaudit does not know", o.APIVersion)})
+		return
+	}
 	var err error
 	switch r {
 	case ipam.ResBlocks:

@@ -286,6 +286,7 @@ func TestRejected(t *testing.T) {
 		{"no name", `{"apiVersion":"crd.projectcalico.org/v1","kind":"IPPool","metadata":{},"spec":{"cidr":"10.0.0.0/16"}}`, "metadata.name: is missing"},
 		{"invalid JSON", `{"apiVersion":"crd.projectcalico.org/v1","kind":"IPPool","metadata":{"name":"bad"},"spec":{"cidr":"10.0.0.0/16" "x"}}`, "stdin, document 1: IPPool bad: spec: invalid JSON"},
 		{"not UTF-8", "{\"apiVersion\":\"crd.projectcalico.org/v1\",\"kind\":\"IPPool\",\"metadata\":{\"name\":\"b\xff\"},\"spec\":{\"cidr\":\"10.9.0.0/16\"}}", "metadata.name: invalid JSON: invalid UTF-8"},
+		{"a version of another time", obj("crd.projectcalico.org/v2", "IPPool", "bad", `"spec":{"cidr":"10.9.0.0/16"}`), `IPPool bad: apiVersion: "crd.projectcalico.org/v2" is a version that this ipamaudit does not know`},
 		{"grace", obj(v1, "KubeControllersConfiguration", "default", `"spec":{"controllers":{"node":{"leakGracePeriod":"soon"}}}`), `KubeControllersConfiguration default: spec.controllers.node.leakGracePeriod: "soon" is no duration`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -476,7 +476,7 @@ func (f *fileSink) listed(e listEnd) {
 // listed records that a list was read: by its own kind, or, for an anonymous
 // empty List, by the name of its file.
 func listed(b *Builder, file string, e listEnd) {
-	if r, ok := resourceOf(e.APIVersion, strings.TrimSuffix(e.Kind, "List")); ok {
+	if r, ok := resourceOf(e.APIVersion, strings.TrimSuffix(e.Kind, "List")); ok && knownVersion(e.APIVersion) {
 		b.Listed(r, groupOf(e.APIVersion))
 		return
 	}

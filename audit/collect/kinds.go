@@ -55,6 +55,17 @@ func resourceOf(apiVersion, kind string) (ipam.Resource, bool) {
 	return "", false
 }
 
+// knownVersion reports whether an object of one of our kinds has a version whose
+// fields are known. Of another one nothing can be read, and nothing be guessed.
+func knownVersion(apiVersion string) bool {
+	switch apiVersion {
+	case "", "v1", ipam.APIv1, ipam.APIv3, "apps/v1", "events.k8s.io/v1",
+		"apps/v1beta1", "apps/v1beta2", "extensions/v1beta1", "events.k8s.io/v1beta1": // in old dumps
+		return true
+	}
+	return false
+}
+
 func calicoResource(group, kind string) (ipam.Resource, bool) {
 	switch kind {
 	case "IPAMBlock":

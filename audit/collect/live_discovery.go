@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -24,18 +25,14 @@ type discovery struct {
 	// calicoNodes says whether projectcalico.org/v3 serves nodes, which only
 	// the etcd datastore has.
 	calicoNodes bool
-	// err is why api's resources are not known, when they should be.
+	// err is why what Calico serves is not wholly known.
 	err error
 }
 
 // discover chooses the API group as Calico does (libcalico-go/lib/backend/k8s/
 // discovery.go: UsingV3CRDs): v3 only where crd.projectcalico.org is absent.
 func (l *Live) discover(ctx context.Context) (*discovery, error) {
-	var groups struct {
-		Groups []struct {
-			Name string `json:"name"`
-		} `json:"groups"`
-	}
+	var groups apiGroups
 	err := l.document(ctx, "/apis", &groups)
 	switch {
 	case err != nil && fatal(err):
@@ -44,24 +41,17 @@ func (l *Live) discover(ctx context.Context) (*discovery, error) {
 		// Some harden system:discovery away. The lists themselves will tell.
 		return l.probe(ctx)
 	}
-	has := func(name string) bool {
-		for _, g := range groups.Groups {
-			if g.Name == name {
-				return true
-			}
-		}
-		return false
-	}
-	d := &discovery{api: l.opts.API}
+	has, err := groups.calico()
+	d := &discovery{api: l.opts.API, err: err}
 	var v3 map[string]bool
-	if has(groupV3) {
+	if has[groupV3] {
 		if v3, err = l.resources(ctx, ipam.APIv3); err != nil {
 			d.err = err
 		}
 		d.calicoNodes = v3["nodes"]
 	}
 	var v1 map[string]bool
-	if has(groupV1) {
+	if has[groupV1] {
 		if v1, err = l.resources(ctx, ipam.APIv1); err != nil {
 			d.err = err
 		}
@@ -69,9 +59,9 @@ func (l *Live) discover(ctx context.Context) (*discovery, error) {
 	if d.api == "" {
 		switch {
 		// The aggregated v3 API serves no blocks; a v1 group without blocks is a leftover.
-		case has(groupV1) && (v1["ipamblocks"] || !v3["ipamblocks"]):
+		case has[groupV1] && (v1["ipamblocks"] || !v3["ipamblocks"]):
 			d.api = ipam.APIv1
-		case has(groupV3):
+		case has[groupV3]:
 			d.api = ipam.APIv3
 		}
 	}
@@ -79,10 +69,45 @@ func (l *Live) discover(ctx context.Context) (*discovery, error) {
 	if d.api == ipam.APIv3 {
 		d.served = v3
 	}
-	if d.served == nil && d.err == nil {
+	switch {
+	case d.served["ipamblocks"]:
+		d.err = nil // the other group's trouble
+	case d.served == nil && d.err == nil:
 		d.served = map[string]bool{}
 	}
 	return d, nil
+}
+
+// apiGroups is the answer of /apis.
+type apiGroups struct {
+	Groups []struct {
+		Name     string `json:"name"`
+		Versions []struct {
+			GroupVersion string `json:"groupVersion"`
+		} `json:"versions"`
+	} `json:"groups"`
+}
+
+// calico tells which of Calico's groups are served in the version that is
+// known; the error names one that is served in others only.
+func (a *apiGroups) calico() (served map[string]bool, err error) {
+	served = map[string]bool{}
+	for _, g := range a.Groups {
+		if g.Name != groupV1 && g.Name != groupV3 {
+			continue
+		}
+		var others []string
+		for _, v := range g.Versions {
+			if v.GroupVersion == ipam.APIv1 || v.GroupVersion == ipam.APIv3 {
+				served[g.Name] = true
+			}
+			others = append(others, v.GroupVersion)
+		}
+		if !served[g.Name] {
+			err = fmt.Errorf("the API serves %s, which this ipamaudit does not know", strings.Join(others, ", "))
+		}
+	}
+	return served, err
 }
 
 // probe finds the group without discovery.
@@ -195,8 +220,8 @@ func (d *discovery) calico(r ipam.Resource) task {
 	}
 	t := task{resource: r, api: d.api, path: "/apis/" + d.api + "/" + plural, queries: []url.Values{nil}}
 	switch {
-	case d.api == "" && d.err != nil:
-		t.err = d.err
+	case d.err != nil && (d.api == "" || d.served != nil && !d.served[plural]):
+		t.err = d.err // it may be served where nobody could look
 	case d.api == "", d.served != nil && !d.served[plural]:
 		t.err = errNotServed
 	}

@@ -23,6 +23,8 @@ import (
 type apiServer struct {
 	t      *testing.T
 	groups []string
+	// newer is a version in which Calico's groups are served instead.
+	newer string
 	// lists are the items of each path.
 	lists map[string][]string
 	// fail answers a request itself when it returns true.
@@ -85,7 +87,14 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/apis":
 		var names []string
 		for _, g := range s.groups {
-			names = append(names, fmt.Sprintf(`{"name":%q}`, g))
+			version := g + "/v1"
+			if g == groupV3 {
+				version = ipam.APIv3
+			}
+			if s.newer != "" && g != "apps" {
+				version = g + "/" + s.newer
+			}
+			names = append(names, fmt.Sprintf(`{"name":%q,"versions":[{"groupVersion":%q,"version":"x"}]}`, g, version))
 		}
 		fmt.Fprintf(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[%s]}`, strings.Join(names, ","))
 		return
@@ -265,6 +274,54 @@ func TestLiveBothGroups(t *testing.T) {
 	}
 	if c := s.Coverage.Get(ipam.ResBlocks); s.API != "" || c.Status != ipam.Absent {
 		t.Errorf("%q %+v", s.API, c)
+	}
+}
+
+// TestLiveUnknownGroups: what Calico's API is like could not be seen. Nothing is
+// absent then, and so no cluster without Calico.
+func TestLiveUnknownGroups(t *testing.T) {
+	for name, prepare := range map[string]func(*apiServer){
+		"a version of another time": func(s *apiServer) { s.newer = "v9" },
+		"v3 does not answer, and v1 is a leftover without blocks": func(s *apiServer) {
+			s.groups = append(s.groups, groupV3)
+			delete(s.lists, "/apis/"+v1+"/ipamblocks")
+			s.fail = func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.HasPrefix(r.URL.Path, "/apis/"+ipam.APIv3) {
+					refuse(w, 503, "ServiceUnavailable", "no endpoints")
+					return true
+				}
+				return false
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := newAPIServer(t)
+			prepare(srv)
+			s, err := srv.collect(t, LiveOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c := s.Coverage.Get(ipam.ResBlocks); c.Status != ipam.Failed || c.Detail == "" {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+	// Beside good data the other group's trouble is not ours.
+	srv := newAPIServer(t)
+	srv.groups = append(srv.groups, groupV3)
+	srv.fail = func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasPrefix(r.URL.Path, "/apis/"+ipam.APIv3) {
+			refuse(w, 503, "ServiceUnavailable", "no endpoints")
+			return true
+		}
+		return false
+	}
+	s, err := srv.collect(t, LiveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, r := s.Coverage.Get(ipam.ResBlocks), s.Coverage.Get(ipam.ResReservations); b.Status != ipam.Read || r.Status != ipam.Absent {
+		t.Errorf("%+v, %+v", b, r)
 	}
 }
 

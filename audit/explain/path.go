@@ -363,6 +363,8 @@ func (w *walker) infer() *Inference {
 	by := w.in.RoutesBy(w.pool)
 	if slices.Contains(w.homes, owner.Name) {
 		switch {
+		case by == ipam.Unsure || by == ipam.BIRD && w.in.Coverage.Refused(ipam.ResBGPConfig):
+			return &Inference{NotKnown, "the address is out of the node's own block, and the settings that say how its route spreads were refused"}
 		case by == ipam.Nobody:
 			return &Inference{AtRisk, "programClusterRoutes leaves the routes of pool " + w.pool.Name + " to neither Felix nor BIRD"}
 		case by == ipam.Felix:
