@@ -84,21 +84,25 @@ func (m *comparison) run() {
 
 // meet sets the life of a finding that is there and returns its new record.
 func (m *comparison) meet(f *Finding, rec *FindingRecord) *FindingRecord {
+	same := rec == nil || stillThere(rec, f)
 	// A run that is repeated is no second look.
-	if rec != nil && (rec.RunID != m.runID || rec.Runs > 1) {
+	if rec != nil && same && (rec.RunID != m.runID || rec.Runs > 1) {
 		f.Severity = checks.Worst(f.Severity, f.IfItStays)
 	}
 	is := &Previous{Severity: f.Severity, Affected: len(f.Affected)}
 	next := &FindingRecord{
 		Check: f.Check, Subject: f.Subject, Title: f.Title, Severity: is.Severity, Affected: is.Affected,
-		FirstSeen: m.now, LastSeen: m.now, Runs: 1, RunID: m.runID,
+		FirstSeen: m.now, LastSeen: m.now, Runs: 1, RunID: m.runID, Sample: sampleOf(f),
 	}
 	if rec != nil {
 		next.FirstSeen = rec.FirstSeen
-		if rec.RunID == m.runID {
+		switch {
+		case rec.RunID == m.runID:
 			next.Runs, next.Before = rec.Runs, rec.Before
-		} else {
+		case same:
 			next.Runs, next.Before = rec.Runs+1, rec.was()
+		default: // the same kind of trouble with other things: a first look at these
+			next.Before = rec.was()
 		}
 	}
 	f.FirstSeen, f.Runs = next.FirstSeen, next.Runs
@@ -279,7 +283,7 @@ func (s *State) Clone() *State {
 		c.Findings = make(map[string]*FindingRecord, len(cs.Findings))
 		for fp, rec := range cs.Findings {
 			r := *rec
-			r.Before = clone(rec.Before)
+			r.Before, r.Sample = clone(rec.Before), slices.Clone(rec.Sample)
 			c.Findings[fp] = &r
 		}
 		out.Clusters[name] = &c

@@ -71,8 +71,12 @@ type FindingRecord struct {
 	Affected  int             `json:"affected"`
 	FirstSeen time.Time       `json:"firstSeen"`
 	LastSeen  time.Time       `json:"lastSeen"`
-	// Runs counts consecutive sightings.
+	// Runs counts consecutive sightings; where one look proves nothing, those that
+	// share a thing with the sighting before.
 	Runs int `json:"runs"`
+	// Sample has hashes of the things that the last sighting was about, at most
+	// 32, for findings that wait for a second look.
+	Sample []string `json:"sample,omitempty"`
 	// RunID is the run that counted last: repeating a run counts nothing twice.
 	RunID string `json:"runId"`
 	// Before is what it was before RunID, nil when RunID found it first. With it
@@ -107,6 +111,9 @@ type TicketState struct {
 	Resolved bool `json:"resolved,omitempty"`
 	// MissingSince is when the ticket could not be seen first; zero while it can be.
 	MissingSince time.Time `json:"missingSince,omitzero"`
+	// Unfinished is true while what a new ticket gets besides its fields, the list
+	// of what is affected and the link to the run, may be missing.
+	Unfinished bool `json:"unfinished,omitempty"`
 	// Intent is a call that may or may not have happened.
 	Intent *Intent `json:"intent,omitempty"`
 }
@@ -158,7 +165,7 @@ type Change struct {
 	// Hidden is true while it is suppressed: it is told when that ends.
 	Hidden bool `json:"hidden,omitempty"`
 	// Before is what the channel was told, nil for nothing; Was what it was before
-	// its last change.
+	// its last change, or the worst that it was where Before is nil.
 	Before *Previous `json:"before,omitempty"`
 	Was    *Previous `json:"was,omitempty"`
 	// At is when it changed last.

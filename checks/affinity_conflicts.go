@@ -432,8 +432,8 @@ func (cl *claims) ownState(in *Input) []conflict {
 		out.title = fmt.Sprintf("The claim of block %s was never completed", cl.cidr)
 		out.detail = fmt.Sprintf("The affinity of its owner %s is pending%s: the claim was interrupted", a.Node, since(a.Created))
 		out.steps = []Step{{
-			Title:    "Let " + a.Node + " allocate again: its next allocation from the block confirms the affinity",
-			Commands: []string{"kubectl get pods -A --field-selector spec.nodeName=" + quote(a.Node), c.deletePod("NAMESPACE", "POD") + "   # one that its controller recreates on the same node"},
+			Title:    "Let " + a.Node + " allocate again: its next allocation from the block confirms the affinity. Recreate a pod there that its controller brings back on the same node (of a DaemonSet, say)",
+			Commands: append([]string{"kubectl get pods -A --field-selector spec.nodeName=" + quote(a.Node)}, c.evict([]*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD"}}, 1)...),
 			Risk:     Disruptive, Verify: verify,
 		}}
 	default:

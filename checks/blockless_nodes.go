@@ -17,7 +17,7 @@ func blocklessNodes() Check {
 			"Having no block is normal as long as one is free: Calico claims the first with the first pod.",
 		Why: "The next pod there borrows an address from another node's block, which some networks cannot route, " +
 			"or, with strict affinity, stays in ContainerCreating. The node looks Ready all the time.",
-		How: "Per address family: the pools that are enabled, assign automatically, allow workloads and select the node. The node owns no block in any of them and " +
+		How: "Per address family: the pools that are enabled, assign automatically, allow workloads and select the node. Where all of them are for some namespaces only (`namespaceSelector`) each namespace with pods on the node is looked at by itself. The node owns no block in any of them and " +
 			"none is free (unclaimed and not wholly reserved; from Calico v3.32 also another node's empty block older than a minute). " +
 			"Cordoned nodes, the control plane, tainted nodes and nodes with host-network workloads only are left out unless a pod waits there for an address.",
 		SeverityNote: "Always high. Silent while a block is free.",
@@ -36,7 +36,7 @@ func blocklessNodes() Check {
 }
 
 func runBlocklessNodes(in *Input) Result {
-	var res Result
+	res := Result{Unseen: hiddenShares(in)}
 	var live map[string][]liveUse
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
@@ -46,20 +46,17 @@ func runBlocklessNodes(in *Input) Result {
 		var families, figures []string
 		var pools []*ipam.Pool
 		for _, v4 := range []bool{true, false} {
-			serving := in.Serving(n, v4, ipam.UseWorkload)
-			if len(serving) == 0 || len(in.OwnsIn(n.Name, serving)) > 0 {
-				continue
+			for _, share := range in.Shares(n, v4) {
+				if len(in.OwnsIn(n.Name, share.Pools)) > 0 {
+					continue
+				}
+				if free, reclaimable := in.Free(share.Pools, n.Name); free+reclaimable > 0 {
+					continue
+				}
+				families = append(families, ipam.Family(v4))
+				pools = append(pools, share.Pools...)
+				figures = append(figures, shareFigures(in, share, v4))
 			}
-			if free, reclaimable := in.Free(serving, n.Name); free+reclaimable > 0 {
-				continue
-			}
-			families = append(families, ipam.Family(v4))
-			pools = append(pools, serving...)
-			var claimed, blocks uint64
-			for _, p := range serving {
-				claimed, blocks = claimed+in.Usage(p).Claimed, blocks+in.Usage(p).Blocks
-			}
-			figures = append(figures, fmt.Sprintf("%s, 0 of %s free in %s (%s claimed)", ipam.Family(v4), count(blocks, "block"), poolNames(serving), figure(claimed)))
 		}
 		if len(families) == 0 {
 			continue
@@ -70,6 +67,20 @@ func runBlocklessNodes(in *Input) Result {
 		res.Findings = append(res.Findings, blocklessFinding(in, n, families, figures, pools, live[n.Name]))
 	}
 	return res
+}
+
+// shareFigures prints "IPv4, 0 of 4 blocks free in pool-a (4 claimed)", and for
+// whom where that is not everybody.
+func shareFigures(in *Input, share ipam.Share, v4 bool) string {
+	var claimed, blocks uint64
+	for _, p := range share.Pools {
+		claimed, blocks = claimed+in.Usage(p).Claimed, blocks+in.Usage(p).Blocks
+	}
+	text := fmt.Sprintf("%s, 0 of %s free in %s (%s claimed)", ipam.Family(v4), count(blocks, "block"), poolNames(share.Pools), figure(claimed))
+	if len(share.Namespaces) > 0 {
+		text += ", which is all that pods of " + names(share.Namespaces, 5) + " may use"
+	}
+	return text
 }
 
 func blocklessFinding(in *Input, n *ipam.Node, families, figures []string, pools []*ipam.Pool, uses []liveUse) Finding {

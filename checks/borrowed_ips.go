@@ -241,7 +241,7 @@ func borrowedSteps(c commands, p *ipam.Pool, node string, uses []borrowedUse) []
 	}
 	del, bare, fixed := recreate(c, pods, commandLimit)
 	if uses == nil {
-		del = []string{c.deletePod("NAMESPACE", "POD")}
+		del = c.evict([]*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD"}}, 1)
 	}
 	if len(del)+len(bare) > 0 {
 		steps = append(steps, Step{

@@ -16,10 +16,10 @@ import (
 // commands/datastore/migrate/{lock,unlock}.go and commands/{create,get,patch}.go
 // of github.com/projectcalico/calico, and of projectcalico/calicoctl before v3.22.
 var calicoctlCommands = map[string]toolCommand{
-	"ipam check":               {since: v(3, 0), flags: map[string]release{"--show-all-ips": v(3, 0), "--show-problem-ips": v(3, 0), "-o": v(3, 18)}},
-	"ipam release":             {since: v(3, 0), flags: map[string]release{"--ip": v(3, 0), "--from-report": v(3, 18), "--force": v(3, 18)}},
+	"ipam check":               {since: v(3, 0), flags: map[string]release{"--show-all-ips": v(3, 0), "--show-problem-ips": v(3, 0), "-o": came(ipam.ReleaseFromReport)}},
+	"ipam release":             {since: v(3, 0), flags: map[string]release{"--ip": v(3, 0), "--from-report": came(ipam.ReleaseFromReport), "--force": came(ipam.ReleaseFromReport)}},
 	"ipam show":                {since: v(3, 0), flags: map[string]release{"--ip": v(3, 0), "--show-blocks": v(3, 0), "--show-borrowed": v(3, 0), "--show-configuration": v(3, 0)}},
-	"ipam configure":           {since: v(3, 14), flags: map[string]release{"--strictaffinity": v(3, 14), "--max-blocks-per-host": v(3, 30), "--ip-cooldown-seconds": v(3, 33)}},
+	"ipam configure":           {since: came(ipam.ConfigureCommand), flags: map[string]release{"--strictaffinity": came(ipam.ConfigureCommand), "--max-blocks-per-host": came(ipam.BlockLimitFlag), "--ip-cooldown-seconds": v(3, 33)}},
 	"datastore migrate lock":   {since: v(3, 0)},
 	"datastore migrate unlock": {since: v(3, 0)},
 	"create":                   {since: v(3, 0), flags: map[string]release{"-f": v(3, 0)}},
@@ -27,13 +27,14 @@ var calicoctlCommands = map[string]toolCommand{
 	"patch":                    {since: v(3, 0), flags: map[string]release{"-p": v(3, 0)}, kinds: []string{"bgppeer", "ippool"}},
 }
 
-// manyReportsSince is the release from which --from-report may be given more
-// than once.
-var manyReportsSince = v(3, 21)
-
 type release struct{ major, minor int }
 
 func v(major, minor int) release { return release{major, minor} }
+
+func came(f ipam.Feature) release {
+	major, minor := f.Since()
+	return release{major, minor}
+}
 
 type toolCommand struct {
 	since release
@@ -90,8 +91,8 @@ func CheckCalicoctl(line string, version ipam.Version) error {
 			}
 		}
 	}
-	if reports > 1 && version.Before(manyReportsSince.major, manyReportsSince.minor) {
-		return fmt.Errorf("calicoctl %s takes one report before v%d.%d", name, manyReportsSince.major, manyReportsSince.minor)
+	if many := came(ipam.SeveralReports); reports > 1 && version.Before(many.major, many.minor) {
+		return fmt.Errorf("calicoctl %s takes one report before v%d.%d", name, many.major, many.minor)
 	}
 	return nil
 }

@@ -55,8 +55,39 @@ func (c commands) showBlocks() string { return "calicoctl ipam show --show-block
 // showBorrowed lists borrowed addresses (all versions since v3.21, and before).
 func (c commands) showBorrowed() string { return "calicoctl ipam show --show-borrowed" }
 
-// deletePod deletes a pod the normal way: CNI DEL runs and gives the address
-// back. --force would leak it.
+// evict recreates running pods as `kubectl drain` would: through the eviction
+// API, which honours PodDisruptionBudgets, where a delete takes all replicas at
+// once. They go one after the other, with time for each successor. A refused
+// eviction changes nothing, and the next pod has its turn. CNI DEL runs and
+// gives the address back. At most limit pods are spelled out.
+func (c commands) evict(pods []*ipam.Pod, limit int) []string {
+	if len(pods) == 0 {
+		return nil
+	}
+	cmds := []string{c.evictFunction()}
+	for _, p := range pods[:min(len(pods), limit)] {
+		cmds = append(cmds, "evict "+quote(p.Namespace)+" "+quote(p.Name))
+	}
+	if n := len(pods) - limit; n > 0 {
+		cmds = append(cmds, fmt.Sprintf("# … and %d more, see the list of affected addresses", n))
+	}
+	return cmds
+}
+
+// evictFunction defines `evict NAMESPACE POD` for a shell. policy/v1 knows
+// evictions since Kubernetes 1.22, which Calico before v3.22 was not made for;
+// every release so far takes the older spelling.
+func (c commands) evictFunction() string {
+	api := "policy/v1"
+	if c.version.Lacks(ipam.EvictionV1) {
+		api = "policy/v1beta1"
+	}
+	return `evict() {   # one pod, if its PodDisruptionBudget allows; then a minute for it to end and its successor to start` + "\n" +
+		`  kubectl create --raw "/api/v1/namespaces/$1/pods/$2/eviction" -f - <<<'{"apiVersion":"` + api + `","kind":"Eviction","metadata":{"namespace":"'"$1"'","name":"'"$2"'"}}' && sleep 60` + "\n}"
+}
+
+// deletePod deletes a pod that serves nobody: it waits, or its node is gone.
+// Running ones are evicted. --force would leak the address.
 func (c commands) deletePod(namespace, name string) string {
 	return "kubectl -n " + quote(namespace) + " delete pod " + quote(name)
 }
@@ -65,9 +96,8 @@ func (c commands) deletePod(namespace, name string) string {
 // the raw resource does not (overlaps, block size).
 func (c commands) addPool(like *ipam.Pool) []string {
 	spec := []string{"  blockSize: 26", "  ipipMode: Never", "  vxlanMode: Never", "  nodeSelector: all()"}
-	name := "NEW-POOL"
 	if like != nil {
-		name, spec = like.Name+"-2", poolSpec(like)
+		spec = poolSpec(like)
 	}
 	return []string{
 		`NEW_CIDR=   # a range that your network routes to these nodes and nothing else uses`,
@@ -76,11 +106,19 @@ func (c commands) addPool(like *ipam.Pool) []string {
 			"apiVersion: projectcalico.org/v3",
 			"kind: IPPool",
 			"metadata:",
-			"  name: " + yamlString(name),
+			"  name: " + yamlString(newPoolName(like)),
 			"spec:",
 			"  cidr: ${NEW_CIDR:?set it first}",
 		}, spec, []string{"EOF"}), "\n"),
 	}
+}
+
+// newPoolName is what a pool to be added beside this one is called.
+func newPoolName(like *ipam.Pool) string {
+	if like == nil {
+		return "NEW-POOL"
+	}
+	return like.Name + "-2"
 }
 
 // poolSpec is everything of a pool that its pods' traffic depends on: a new
@@ -260,6 +298,9 @@ func (c commands) forgetTunnels(node string, kinds []string) []string {
 func restartAgent(node string) string {
 	return "kubectl delete pod -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node)
 }
+
+// Quote makes s one word for a POSIX shell, as the commands of findings have it.
+func Quote(s string) string { return quote(s) }
 
 // quote makes s one word for a POSIX shell. Names come from the cluster and
 // are not trusted.

@@ -13,8 +13,8 @@ import (
 	"ipamaudit/ipam"
 )
 
-// group is a set of nodes that share the same serving pools of one family:
-// what free blocks mean is a question to the group.
+// group is a set of nodes whose pods, or some of whose pods, share the same
+// serving pools of one family: what free blocks mean is a question to the group.
 type group struct {
 	v4    bool
 	pools []*ipam.Pool
@@ -32,24 +32,22 @@ func groupsFor(in *Input, use ipam.Uses) []*group {
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
 		for _, v4 := range []bool{true, false} {
-			pools := in.Serving(n, v4, use)
-			if len(pools) == 0 {
-				continue
-			}
-			key := poolNames(pools)
-			g := byKey[key]
-			if g == nil {
-				g = &group{v4: v4, pools: pools}
-				byKey[key] = g
-				keys = append(keys, key)
-			}
-			g.selected++
-			if !in.InUse(n) {
-				continue
-			}
-			g.nodes = append(g.nodes, n)
-			if len(in.OwnsIn(n.Name, pools)) == 0 {
-				g.lacking = append(g.lacking, n)
+			for _, share := range sharesFor(in, n, v4, use) {
+				key := poolNames(share.Pools)
+				g := byKey[key]
+				if g == nil {
+					g = &group{v4: v4, pools: share.Pools}
+					byKey[key] = g
+					keys = append(keys, key)
+				}
+				g.selected++
+				if !in.InUse(n) {
+					continue
+				}
+				g.nodes = append(g.nodes, n)
+				if len(in.OwnsIn(n.Name, share.Pools)) == 0 {
+					g.lacking = append(g.lacking, n)
+				}
 			}
 		}
 	}
@@ -57,6 +55,26 @@ func groupsFor(in *Input, use ipam.Uses) []*group {
 	out := make([]*group, 0, len(keys))
 	for _, k := range keys {
 		out = append(out, byKey[k])
+	}
+	return out
+}
+
+// sharesFor are the sets of pools that serve a node for this use.
+func sharesFor(in *Input, n *ipam.Node, v4 bool, use ipam.Uses) []ipam.Share {
+	if use == ipam.UseWorkload {
+		return in.Shares(n, v4)
+	}
+	if pools := in.Serving(n, v4, use); len(pools) > 0 {
+		return []ipam.Share{{Pools: pools}}
+	}
+	return nil
+}
+
+// hiddenShares is what a check did not see of pools for some namespaces only.
+func hiddenShares(in *Input) []string {
+	var out []string
+	for _, p := range in.HiddenShares() {
+		out = append(out, "whether the full pool "+p.Name+" starves the namespaces that it is for (namespaces or pods were not read)")
 	}
 	return out
 }
@@ -158,13 +176,18 @@ type liveUse struct {
 
 // liveByNode sorts every live allocation by the node it is really used on.
 func liveByNode(in *Input) map[string][]liveUse {
-	out := map[string][]liveUse{}
+	out := make(map[string][]liveUse, len(in.Nodes))
 	for i := range in.Blocks {
 		for a := range in.Blocks[i].Allocations() {
 			h := in.Holder(a)
-			if h.Kind.Live() && h.NodeName != "" {
-				out[h.NodeName] = append(out[h.NodeName], liveUse{a, h})
+			if !h.Kind.Live() || h.NodeName == "" {
+				continue
 			}
+			list, ok := out[h.NodeName]
+			if !ok {
+				list = make([]liveUse, 0, len(in.PodsOn(h.NodeName))) // there are 100,000 of them in large clusters
+			}
+			out[h.NodeName] = append(list, liveUse{a, h})
 		}
 	}
 	return out
@@ -189,28 +212,26 @@ func comparePods(a, b *ipam.Pod) int {
 // that nothing would recreate or that would come back with the same address.
 // At most limit pods are spelled out; the affected list has them all.
 func recreate(c commands, pods []*ipam.Pod, limit int) (cmds, bare, fixed []string) {
-	pods = slices.Clone(pods)
-	slices.SortFunc(pods, comparePods)
-	pods = slices.Compact(pods)
-	n := 0
-	for _, p := range pods {
+	var movable []*ipam.Pod
+	for _, p := range sortedPods(pods) {
 		switch {
 		case len(p.RequestedIPs) > 0 || p.VMI != "":
 			// A virtual machine keeps its address, and deleting its pod stops it.
 			fixed = append(fixed, p.Key())
 		case p.OwnerKind == "" || p.OwnerKind == "Node":
 			bare = append(bare, p.Key())
-		case n >= limit:
-			n++
 		default:
-			n++
-			cmds = append(cmds, c.deletePod(p.Namespace, p.Name))
+			movable = append(movable, p)
 		}
 	}
-	if n > limit {
-		cmds = append(cmds, fmt.Sprintf("# … and %d more, see the list of affected addresses", n-limit))
-	}
-	return cmds, bare, fixed
+	return c.evict(movable, limit), bare, fixed
+}
+
+// sortedPods returns each of the pods once, by namespace and name.
+func sortedPods(pods []*ipam.Pod) []*ipam.Pod {
+	pods = slices.Clone(pods)
+	slices.SortFunc(pods, comparePods)
+	return slices.Compact(pods)
 }
 
 // commandLimit is how many pods a remediation spells out.

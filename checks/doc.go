@@ -61,7 +61,7 @@ func (c Check) needsText() string {
 		parts = append(parts, "Uses where it was read: "+code(c.Uses)+".")
 	}
 	if c.SecondLook != "" {
-		parts = append(parts, "One look cannot prove "+c.SecondLook+": no ticket before the second run in a row that finds it.")
+		parts = append(parts, "One look cannot prove "+c.SecondLook+": no ticket before the second run in a row that finds it. Others of its kind every night are a first look each time.")
 	}
 	return strings.Join(parts, " ")
 }

@@ -74,7 +74,7 @@ func TestDuplicateRemediation(t *testing.T) {
 	for _, s := range l.run(duplicateIPs()).Findings[0].Remediation {
 		all += strings.Join(s.Commands, "\n") + "\n"
 	}
-	if !strings.Contains(all, "delete pod "+other) || strings.Contains(all, "delete pod "+booked+"\n") {
+	if !strings.Contains(all, "evict app "+other) || strings.Contains(all, "evict app "+booked+"\n") {
 		t.Errorf("want only %s to be deleted, not %s:\n%s", other, booked, all)
 	}
 
@@ -84,7 +84,7 @@ func TestDuplicateRemediation(t *testing.T) {
 	for _, s := range l.run(duplicateIPs()).Findings[0].Remediation {
 		all += strings.Join(s.Commands, "\n") + "\n"
 	}
-	if !strings.Contains(all, "k8s-app=calico-node") || strings.Contains(all, "delete pod "+booked) {
+	if !strings.Contains(all, "k8s-app=calico-node") || strings.Contains(all, "evict app "+booked) {
 		t.Errorf("the tunnel has to give way, not the pod that the address is booked for:\n%s", all)
 	}
 
@@ -99,7 +99,7 @@ func TestDuplicateRemediation(t *testing.T) {
 	for _, s := range l.run(duplicateIPs()).Findings[0].Remediation {
 		all += strings.Join(s.Commands, "\n") + "\n"
 	}
-	if !strings.Contains(all, "delete pod "+name) || strings.Contains(all, "k8s-app=calico-node") {
+	if !strings.Contains(all, "evict app "+name) || strings.Contains(all, "k8s-app=calico-node") {
 		t.Errorf("the pod has to give way:\n%s", all)
 	}
 }

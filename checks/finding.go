@@ -99,6 +99,9 @@ type Affected struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Note      string `json:"note,omitempty"`
+	// Same is what tells that this is the very thing that the last run saw, where
+	// its name does not: an address that was booked anew is another leak.
+	Same string `json:"-"`
 }
 
 // Risk says what a remediation step can break.

@@ -65,9 +65,9 @@ func TestRemediationOrder(t *testing.T) {
 		return b.String()
 	}
 	borrowed := text(staging().run(borrowedIPs()).Findings[0].Remediation)
-	pool, pod, strict := strings.Index(borrowed, "calicoctl create"), strings.Index(borrowed, "delete pod"), strings.Index(borrowed, "strictaffinity=true")
+	pool, pod, strict := strings.Index(borrowed, "calicoctl create"), strings.Index(borrowed, "\nevict "), strings.Index(borrowed, "strictaffinity=true")
 	if pool < 0 || pod < pool || strict < pod {
-		t.Errorf("order: create pool at %d, delete pod at %d, strict affinity at %d in\n%s", pool, pod, strict, borrowed)
+		t.Errorf("order: create pool at %d, eviction at %d, strict affinity at %d in\n%s", pool, pod, strict, borrowed)
 	}
 	for _, c := range []Check{poolUtilisation(), blocklessNodes(), multiBlockNodes()} {
 		for _, f := range staging().run(c).Findings {

@@ -157,7 +157,8 @@ func handleSteps(c commands, in *Input, leaked []*ipam.Handle, missing []ipam.Al
 		Commands: []string{"calicoctl ipam check | grep -i handle"},
 		Risk:     Safe, Verify: "Its counts are about the same.",
 	}}
-	if len(leaked) > 0 && risk == "" && !c.version.Lacks(ipam.HandlesInReport) {
+	byReport := len(leaked) > 0 && risk == "" && !c.version.Lacks(ipam.HandlesInReport)
+	if byReport {
 		steps = append(steps, Step{
 			Title: "Let calicoctl delete what its own reports list (handles, and leaked addresses with them). While the datastore is locked no pod can start; unlock it in any case. " +
 				"calicoctl has to be of the cluster's own version",
@@ -166,8 +167,12 @@ func handleSteps(c commands, in *Input, leaked []*ipam.Handle, missing []ipam.Al
 		})
 	}
 	if len(leaked) > 0 {
+		title := "Delete the handles left over one by one: the ID of a container never comes back"
+		if byReport {
+			title = "Where that does not work delete them one by one: older releases of calicoctl fail with “operation Delete is not supported on IPAMHandleKey”, and then this works. The ID of a container never comes back"
+		}
 		s := Step{
-			Title: "Where that does not work delete them one by one: older releases of calicoctl fail with “operation Delete is not supported on IPAMHandleKey”, and then this works. The ID of a container never comes back",
+			Title: title,
 			Risk:  Destructive, Verify: "kubectl get " + c.resource(ipam.ResHandles) + " --no-headers | wc -l   # about as many as allocations",
 		}
 		// The handle of a tunnel or virtual machine is used again: those only through calicoctl.
@@ -200,7 +205,11 @@ func handleSteps(c commands, in *Input, leaked []*ipam.Handle, missing []ipam.Al
 			Risk:     Safe, Verify: "The finding lists them with their pods.",
 		}}
 		if len(unused) > 0 {
-			hold = releaseEach(c, "Release the addresses that have no handle and no user, one by one: nothing else frees them. Those of running pods wait until the pod is gone", unused)
+			title := "Release the addresses that have no handle and no user, one by one: no collector frees them. Those of running pods wait until the pod is gone"
+			if byReport {
+				title = "Only where they are still booked: release the addresses that have no handle and no user, one by one. Those of running pods wait until the pod is gone"
+			}
+			hold = releaseEach(c, title, unused)
 		}
 		steps = append(steps, hold...)
 	}

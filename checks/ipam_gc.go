@@ -197,7 +197,7 @@ func leftBehind(in *Input) remains {
 		b := &in.Blocks[i]
 		if b.Owner.IsHost() && in.NodeByFold(b.Owner.Name) == nil {
 			r.nodes[b.Owner.Name] = true
-			r.blocks = append(r.blocks, Affected{Kind: KindBlock, Name: b.CIDR.String(), Note: "of " + b.Owner.Name + ", which no longer exists"})
+			r.blocks = append(r.blocks, Affected{Kind: KindBlock, Name: b.CIDR.String(), Note: "of " + b.Owner.Name + ", which no longer exists", Same: b.Owner.Name})
 			if !blocked[in.KubernetesName(b.Owner.Name)] && older(in, lastTouched(b), age) {
 				r.collectable++
 			}
@@ -210,7 +210,7 @@ func leftBehind(in *Input) remains {
 			if h.Kind != ipam.LeakedGone && h.Kind != ipam.LeakedTunnel || !older(in, a.Attr.Timestamp, grace) {
 				continue
 			}
-			r.leaks = append(r.leaks, Affected{Kind: KindIP, Name: a.IP.String(), Note: strings.Trim(a.Attr.Namespace+"/"+a.Attr.Pod, "/") + ", booked for " + or(a.Attr.Node, "no node")})
+			r.leaks = append(r.leaks, Affected{Kind: KindIP, Name: a.IP.String(), Note: strings.Trim(a.Attr.Namespace+"/"+a.Attr.Pod, "/") + ", booked for " + or(a.Attr.Node, "no node"), Same: sameBooking(a)})
 			if h.Node != nil && h.Node.FlannelMigration || a.Attr.Handle == "" || handles != nil && !handles[strings.ToLower(a.Attr.Handle)] {
 				continue
 			}

@@ -240,7 +240,7 @@ func leakFinding(in *Input, c commands, n *ipam.Node, list []leak, perPool map[*
 			note += "; " + p.Key() + " waits for it"
 			high = append(high, fmt.Sprintf("Pod %s asks for %s and cannot start before it is released", p.Key(), l.alloc.IP))
 		}
-		f.Affected = append(f.Affected, Affected{Kind: KindIP, Name: l.alloc.IP.String(), Note: note})
+		f.Affected = append(f.Affected, Affected{Kind: KindIP, Name: l.alloc.IP.String(), Note: note, Same: sameBooking(l.alloc)})
 		if p := l.alloc.Block.Pool(); p != nil && !slices.Contains(pools, p) {
 			pools = append(pools, p)
 		}
@@ -335,6 +335,9 @@ func leakNote(in *Input, n *ipam.Node, l leak) string {
 	return strings.Join(parts, ", ")
 }
 
+// sameBooking tells one booking of an address from the next.
+func sameBooking(a ipam.Allocation) string { return a.IP.String() + " " + a.Attr.Handle }
+
 // tally prints "14 × the pod is gone, 2 × the pod has finished", most first.
 func tally(m map[string]int) string {
 	parts := make([]string, 0, len(m))
@@ -380,11 +383,17 @@ func leakSteps(c commands, in *Input, list []leak, ips, blocked []netip.Addr, ri
 			waiting = append(waiting, l.holder.Pod)
 		}
 	}
-	if del, bare, fixed := recreate(c, waiting, commandLimit); len(del) > 0 {
-		steps = append(steps, Step{
-			Title: "Then recreate the pod: the collector leaves the records of a pod that waits alone, and takes them when it is gone" + leftOver(bare, fixed),
-			Risk:  Disruptive, Commands: del, Verify: "The new pod has an address.",
-		})
+	again := Step{
+		Title: "Then recreate the pod: the collector leaves the records of a pod that waits alone, and takes them when it is gone",
+		Risk:  Disruptive, Verify: "The new pod has an address.",
+	}
+	for _, p := range sortedPods(waiting) {
+		if p.OwnerKind != "" && p.OwnerKind != "Node" && len(again.Commands) < commandLimit {
+			again.Commands = append(again.Commands, c.deletePod(p.Namespace, p.Name))
+		}
+	}
+	if len(again.Commands) > 0 {
+		steps = append(steps, again)
 	}
 	steps = append(steps, collectorSteps(c, in, "leaked addresses")...)
 	return append(steps, releaseSteps(c, risk, ips)...)

@@ -125,18 +125,13 @@ func misbookedSteps(c commands, in *Input, nodes []string, pods []*ipam.Pod) []S
 		}
 		steps = append(steps, s)
 	}
-	if del, bare, fixed := recreate(c, pods, commandLimit); len(del)+len(bare)+len(fixed) > 0 {
-		s := Step{
+	// A fixed address is given back and booked again, for the right node.
+	owned := slices.DeleteFunc(sortedPods(pods), func(p *ipam.Pod) bool { return p.OwnerKind == "" || p.OwnerKind == "Node" })
+	if _, bare, _ := recreate(c, pods, 0); len(owned)+len(bare) > 0 {
+		steps = append(steps, Step{
 			Title: "Recreate the pods: they come back with addresses that are booked for them" + leftOver(bare, nil),
-			Risk:  Disruptive, Commands: del, Verify: again("--check misbooked-ips"),
-		}
-		for i, p := range pods {
-			// A fixed address is given back and booked again, for the right node.
-			if slices.Contains(fixed, p.Key()) && len(s.Commands) < commandLimit && !slices.Contains(pods[:i], p) && p.OwnerKind != "" && p.OwnerKind != "Node" {
-				s.Commands = append(s.Commands, c.deletePod(p.Namespace, p.Name))
-			}
-		}
-		steps = append(steps, s)
+			Risk:  Disruptive, Commands: c.evict(owned, commandLimit), Verify: again("--check misbooked-ips"),
+		})
 	}
 	if hold {
 		steps = append(steps, Step{

@@ -284,7 +284,9 @@ func roomPerNodeSteps(c commands, cfg ipam.Config, like *ipam.Pool, need int) []
 	}
 	larger := largerBlocksSteps(c, cfg, like, need)
 	if len(steps) > 0 {
+		// One without the other would disable the only pool.
 		larger[0].Title = "Or move" + strings.TrimPrefix(larger[0].Title, "Move")
+		larger[1].Title = "Only if you moved, and with a free block in the new pool: disable" + strings.TrimPrefix(larger[1].Title, "Then disable")
 	}
 	return append(steps, larger...)
 }
@@ -313,8 +315,9 @@ func largerBlocksSteps(c commands, cfg ipam.Config, like *ipam.Pool, need int) [
 			Verify: "calicoctl ipam show   # lists the new pool with free addresses",
 		},
 		{
-			Title:    "Then disable the old pool, so that its blocks no longer count; running pods keep their addresses until they are recreated",
-			Commands: []string{c.disablePool(name)}, Risk: Disruptive,
+			Title: "Then disable the old pool, so that its blocks no longer count; running pods keep their addresses until they are recreated",
+			// Pasted without the step before, it must not disable the only pool.
+			Commands: []string{"kubectl get " + c.resource(ipam.ResPools) + " " + quote(newPoolName(larger)) + " && " + c.disablePool(name)}, Risk: Disruptive,
 			Verify: c.showBlocks() + "   # new pods are in blocks of the new pool",
 		},
 	}

@@ -207,7 +207,7 @@ func orphanFinding(in *Input, orphans []*orphan, young int) Finding {
 	var rows, ipRows []Affected
 	inPool := map[*ipam.Pool]int{}
 	for _, o := range orphans {
-		f.Affected = append(f.Affected, Affected{Kind: KindNode, Name: o.name, Note: o.note()})
+		f.Affected = append(f.Affected, Affected{Kind: KindNode, Name: o.name, Note: o.note(), Same: o.name})
 		blocks += len(o.blocks)
 		pods, tunnels, used, other, strays = pods+o.pods, tunnels+o.tunnels, used+o.used, other+o.other, strays+len(o.strays)
 		ghosts = append(ghosts, o.ghosts...)
@@ -218,19 +218,19 @@ func orphanFinding(in *Input, orphans []*orphan, young int) Finding {
 					pools = append(pools, p)
 				}
 			}
-			rows = append(rows, Affected{Kind: KindBlock, Name: b.CIDR.String(), Note: "owner " + o.name + ", " + plain(len(b.Slots), "address", "addresses") + " booked"})
+			rows = append(rows, Affected{Kind: KindBlock, Name: b.CIDR.String(), Note: "owner " + o.name + ", " + plain(len(b.Slots), "address", "addresses") + " booked", Same: o.name})
 			for a := range b.Allocations() {
-				ipRows = append(ipRows, Affected{Kind: KindIP, Name: a.IP.String(), Note: orphanNote(in, a)})
+				ipRows = append(ipRows, Affected{Kind: KindIP, Name: a.IP.String(), Note: orphanNote(in, a), Same: o.name})
 			}
 		}
 		for _, a := range o.affinities {
 			if !slices.ContainsFunc(o.blocks, func(b *ipam.Block) bool { return b.CIDR == a.CIDR }) {
 				affinities++
-				rows = append(rows, Affected{Kind: KindBlock, Name: a.CIDR.String(), Note: "affinity of " + o.name + " (" + cmp.Or(a.State, ipam.StateConfirmed) + ") without a block of its own"})
+				rows = append(rows, Affected{Kind: KindBlock, Name: a.CIDR.String(), Note: "affinity of " + o.name + " (" + cmp.Or(a.State, ipam.StateConfirmed) + ") without a block of its own", Same: o.name})
 			}
 		}
 		for _, a := range o.strays {
-			ipRows = append(ipRows, Affected{Kind: KindIP, Name: a.IP.String(), Note: orphanNote(in, a)})
+			ipRows = append(ipRows, Affected{Kind: KindIP, Name: a.IP.String(), Note: orphanNote(in, a), Same: o.name})
 		}
 	}
 	f.Affected = append(append(f.Affected, rows...), ipRows...)

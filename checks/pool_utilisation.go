@@ -67,7 +67,7 @@ func runPoolUtilisation(in *Input) Result {
 			}
 		}
 	}
-	var res Result
+	res := Result{Unseen: hiddenShares(in)}
 	for i := range in.Pools {
 		p := &in.Pools[i]
 		if !p.Enabled() {

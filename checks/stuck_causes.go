@@ -16,8 +16,8 @@ type stuckCause struct {
 	// texts are parts of the message; any of them will do. In one that holds
 	// an asterisk both sides have to occur, in this order.
 	texts []string
-	// what says it in words.
-	what string
+	// what says it in words; seeAlso is the check that looks for what is behind it.
+	what, seeAlso string
 	// facts adds figures of this cluster; it may be nil.
 	facts func(stuckFacts) string
 	steps func(stuckFacts) []Step
@@ -48,7 +48,7 @@ func stuckCauses() []stuckCause {
 			steps: hostLocalSteps,
 		},
 		{
-			id: "locked", what: "the datastore is locked, so no pod can start anywhere",
+			id: "locked", seeAlso: "datastore-locked", what: "the datastore is locked, so no pod can start anywhere",
 			texts: []string{"Calico is currently not ready to process requests"},
 			steps: func(f stuckFacts) []Step {
 				return []Step{{
@@ -59,12 +59,12 @@ func stuckCauses() []stuckCause {
 			},
 		},
 		{
-			id: "block-limit", what: "the node's blocks are full and it may not claim another one",
+			id: "block-limit", seeAlso: "node-block-limit", what: "the node's blocks are full and it may not claim another one",
 			texts: []string{"per host block limit", "blocks per host limit", "blocks reached for this node"},
 			facts: blockLimitFacts, steps: blockLimitSteps,
 		},
 		{
-			id: "windows-strict", what: "Calico IPAM starts no pod on Windows without strict affinity",
+			id: "windows-strict", seeAlso: "ipam-config", what: "Calico IPAM starts no pod on Windows without strict affinity",
 			texts: []string{"global strict affinity should not be false for Windows node"},
 			steps: func(f stuckFacts) []Step {
 				return []Step{{
@@ -75,7 +75,7 @@ func stuckCauses() []stuckCause {
 			},
 		},
 		{
-			id: "address-taken", what: "the pod asks for an address that is booked already",
+			id: "address-taken", seeAlso: "leaked-ips", what: "the pod asks for an address that is booked already",
 			texts: []string{"Address already assigned in block", "error getting IP from IPAM: resource already exists: ", "Failed to assign address*resource already exists"},
 			steps: takenSteps,
 		},
@@ -97,22 +97,22 @@ func stuckCauses() []stuckCause {
 			steps: func(f stuckFacts) []Step { return []Step{f.annotationStep("names an address of an enabled pool")} },
 		},
 		{
-			id: "host-route", what: "the node has a route for the address on another interface: a pod there still uses it",
+			id: "host-route", seeAlso: "duplicate-ips", what: "the node has a route for the address on another interface: a pod there still uses it",
 			texts: []string{"error adding host side routes*already exists", "error adding host side routes*file exists"},
 			steps: hostRouteSteps,
 		},
 		{
-			id: "no-pool", what: "no enabled pool serves the pod: by selector, use, family or annotation",
-			texts: []string{"cannot find a qualified ippool", "o configured Calico pools", "does not exist, or is not enabled"},
+			id: "no-pool", seeAlso: "pool-config", what: "no enabled pool serves the pod: by selector, use, family or annotation",
+			texts: []string{"cannot find a qualified ippool", "no configured Calico pools", "No configured Calico pools", "does not exist, or is not enabled"},
 			facts: noPoolFacts, steps: noPoolSteps,
 		},
 		{
-			id: "strict", what: "the node has no room in its blocks, no block is free, and strict affinity forbids to borrow",
+			id: "strict", seeAlso: "pool-utilisation", what: "the node has no room in its blocks, no block is free, and strict affinity forbids to borrow",
 			texts: []string{"No more free affine blocks and strict affinity enabled"},
 			facts: roomFacts, steps: roomSteps,
 		},
 		{
-			id: "auto-allocate", what: "the node's blocks are full, and IPAM may not claim new ones (autoAllocateBlocks is false)",
+			id: "auto-allocate", seeAlso: "ipam-config", what: "the node's blocks are full, and IPAM may not claim new ones (autoAllocateBlocks is false)",
 			texts: []string{"failed to find or claim a block"},
 			steps: func(f stuckFacts) []Step {
 				return []Step{{
@@ -123,12 +123,12 @@ func stuckCauses() []stuckCause {
 			},
 		},
 		{
-			id: "exhausted", what: "IPAM could give no address out of the pools that serve the node",
+			id: "exhausted", seeAlso: "pool-utilisation", what: "IPAM could give no address out of the pools that serve the node",
 			texts: []string{"No IPs available in pools", "IPAM allocated only 0", "Assigned 0 out of", "pools are likely exhausted", "Unable to autoassign an address"},
 			facts: roomFacts, steps: roomSteps,
 		},
 		{
-			id: "no-node", what: "IPAM knows no node of the name that the plug-in uses: its nodename file is stale",
+			id: "no-node", seeAlso: "misbooked-ips", what: "IPAM knows no node of the name that the plug-in uses: its nodename file is stale",
 			texts: []string{"resource does not exist: Node("},
 			steps: func(f stuckFacts) []Step {
 				return []Step{{

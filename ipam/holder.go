@@ -1,6 +1,10 @@
 package ipam
 
-import "strings"
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
 
 // HolderKind says who really holds a booked address.
 type HolderKind uint8
@@ -115,7 +119,7 @@ func (s *Snapshot) holder(a Allocation) Holder {
 		return s.podHolder(LeakedFinished, p)
 	case p.Live() && len(p.IPs()) == 0:
 		return s.podHolder(HeldByWaitingPod, p)
-	case s.ix.handleUse[at.Handle]:
+	case s.usesHandle(p, at.Handle):
 		return s.podHolder(HeldBySibling, p)
 	case !p.Live() && !p.HostNetwork:
 		// Not scheduled: a pod of the same name was recreated and waits for a node.
@@ -123,6 +127,14 @@ func (s *Snapshot) holder(a Allocation) Holder {
 	default:
 		return s.podHolder(LeakedOtherAddress, p)
 	}
+}
+
+// usesHandle reports whether one of the pod's addresses is booked under the handle.
+func (s *Snapshot) usesHandle(p *Pod, handle string) bool {
+	return handle != "" && slices.ContainsFunc(p.IPs(), func(ip netip.Addr) bool {
+		a, ok := s.AllocationOf(ip)
+		return ok && a.Attr.Handle == handle
+	})
 }
 
 func (s *Snapshot) podHolder(kind HolderKind, p *Pod) Holder {

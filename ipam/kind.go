@@ -18,10 +18,10 @@ const (
 
 // podCensus counts the addresses of live pods by what is known of them.
 type podCensus struct {
-	// total addresses of live pods; recorded of them are booked in a block;
-	// local lie in their own node's podCIDR; annotated belong to pods that
+	// total addresses of live pods; recorded of them are booked in a block, own
+	// of these for the pod itself and not for one of long ago; local lie in their own node's podCIDR; annotated belong to pods that
 	// Calico's CNI plug-in has annotated.
-	total, recorded, local, annotated int
+	total, recorded, own, local, annotated int
 	// unrecorded are those of annotated pods that no block books.
 	unrecorded int
 }
@@ -36,9 +36,12 @@ func (s *Snapshot) census() podCensus {
 		node := s.ix.nodes[p.NodeName]
 		for _, ip := range p.IPs() {
 			c.total++
-			_, booked := s.AllocationOf(ip)
+			a, booked := s.AllocationOf(ip)
 			if booked {
 				c.recorded++
+				if a.Attr.Pod == "" || a.Attr.Pod == p.Name && a.Attr.Namespace == p.Namespace {
+					c.own++
+				}
 			}
 			if p.CalicoCNI {
 				c.annotated++
@@ -99,11 +102,11 @@ func (s *Snapshot) detectIPAM(c podCensus) (Kind, string) {
 		return UnknownIPAM, "no pool, no block and no pod-network pod to tell from"
 	case 2*c.recorded >= c.total:
 		return CalicoIPAM, fmt.Sprintf("%d of %d pod addresses are in blocks", c.recorded, c.total)
-	case 10*c.local >= 9*c.total && 10*c.recorded < c.total && !s.blocksRefused():
+	case 10*c.local >= 9*c.total && 10*c.own < c.total && !s.blocksRefused():
 		if c.annotated == 0 {
 			return NoIPAM, fmt.Sprintf("%d of %d pod addresses lie in their own node's podCIDR and no pod carries Calico's annotations", c.local, c.total)
 		}
-		return HostLocal, fmt.Sprintf("%d of %d pod addresses lie in their own node's podCIDR and in no block", c.local, c.total)
+		return HostLocal, fmt.Sprintf("%d of %d pod addresses lie in their own node's podCIDR and %d are booked for their pods", c.local, c.total, c.own)
 	case c.annotated == 0 && c.recorded == 0 && !s.blocksRefused():
 		if s.hostLocalEvents() {
 			return HostLocal, "events carry host-local's error text"

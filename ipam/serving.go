@@ -43,7 +43,7 @@ func (s *Snapshot) Serving(n *Node, v4 bool, use Uses) []*Pool {
 			continue
 		}
 		switch {
-		case p.NamespaceSelector == "" || strings.TrimSpace(p.NamespaceSelector) == "all()":
+		case !p.restricted():
 			general = append(general, p)
 		case use != UseWorkload || s.servesNamespace(p):
 			restricted = append(restricted, p)
@@ -53,6 +53,102 @@ func (s *Snapshot) Serving(n *Node, v4 bool, use Uses) []*Pool {
 		return general
 	}
 	return restricted
+}
+
+// Share is a set of pools that some of the pods on a node may use together.
+type Share struct {
+	Pools []*Pool
+	// Namespaces are those of the node's pods that may use these pools and no
+	// others, sorted; empty where it is all of them.
+	Namespaces []string
+}
+
+// Shares returns the sets of pools that serve the node's workloads: one where a
+// pool serves every namespace, or nobody says which namespaces have pods; else
+// one for each way in which the namespaces with pods on the node may choose.
+// A full pool starves its namespace even while another namespace's has room.
+func (s *Snapshot) Shares(n *Node, v4 bool) []Share {
+	pools := s.Serving(n, v4, UseWorkload)
+	if len(pools) == 0 {
+		return nil
+	}
+	whole := []Share{{Pools: pools}}
+	if !pools[0].restricted() || !s.Coverage.Read(ResNamespaces) {
+		return whole
+	}
+	byPools := map[string]*Share{}
+	var out []*Share
+	for _, name := range s.namespacesOn(n) {
+		i := slices.IndexFunc(s.Namespaces, func(ns Namespace) bool { return ns.Name == name })
+		if i < 0 {
+			continue
+		}
+		var mine []*Pool
+		key := ""
+		for _, p := range pools {
+			if p.nsSel.Matches(s.Namespaces[i].Labels) {
+				mine, key = append(mine, p), key+p.Name+"\x00"
+			}
+		}
+		if len(mine) == 0 {
+			continue // another IPAM's, or pods that name their pool
+		}
+		if byPools[key] == nil {
+			byPools[key] = &Share{Pools: mine}
+			out = append(out, byPools[key])
+		}
+		byPools[key].Namespaces = append(byPools[key].Namespaces, name)
+	}
+	if len(out) == 0 {
+		return whole
+	}
+	shares := make([]Share, len(out))
+	for i, g := range out {
+		shares[i] = *g
+	}
+	return shares
+}
+
+// namespacesOn are the namespaces of the pods on the node that have an address
+// of the pod network or wait for one, and do not name their pool, sorted.
+func (s *Snapshot) namespacesOn(n *Node) []string {
+	var out []string
+	for _, p := range s.PodsOn(n.Name) {
+		if (p.Live() || p.WaitsForAddress()) && len(p.PoolPins) == 0 && len(p.RequestedIPs) == 0 {
+			out = append(out, p.Namespace)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// restricted reports whether the pool serves some namespaces only.
+func (p *Pool) restricted() bool {
+	return p.NamespaceSelector != "" && strings.TrimSpace(p.NamespaceSelector) != "all()"
+}
+
+// HiddenShares are the pools of which nobody can say whom they starve: they
+// serve some namespaces only, no block of theirs is free while others beside them
+// have some, and which namespaces have pods where was not read. Sorted by CIDR.
+func (s *Snapshot) HiddenShares() []*Pool {
+	if s.Coverage.Read(ResNamespaces) && s.Coverage.Read(ResPods) {
+		return nil
+	}
+	var out []*Pool
+	for i := range s.Nodes {
+		for _, v4 := range []bool{true, false} {
+			pools := s.Serving(&s.Nodes[i], v4, UseWorkload)
+			if len(pools) < 2 || !pools[0].restricted() {
+				continue
+			}
+			for _, p := range pools {
+				if free, reclaimable := s.Free([]*Pool{p}, ""); free+reclaimable == 0 && !slices.Contains(out, p) {
+					out = append(out, p)
+				}
+			}
+		}
+	}
+	return out
 }
 
 func (s *Snapshot) servesNamespace(p *Pool) bool {

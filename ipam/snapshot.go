@@ -82,7 +82,6 @@ type index struct {
 	podsByIP   map[netip.Addr][]*Pod
 	tunnels    map[netip.Addr][]TunnelHolder
 	tables     map[string]*RouteTable
-	handleUse  map[string]bool // handle ID has a live sibling
 	nodePods   map[string][]*Pod
 	inUse      map[*Node]bool
 	reserved   []netipx.IPRange
@@ -243,7 +242,6 @@ func (s *Snapshot) buildIndex() {
 		}
 	}
 	ix.blocksOf = make(map[string][]*Block)
-	ix.handleUse = make(map[string]bool)
 	ix.blocks = make(map[netip.Prefix]*Block, len(s.Blocks))
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
@@ -259,19 +257,6 @@ func (s *Snapshot) buildIndex() {
 		if b.Owner.IsHost() {
 			name := s.KubernetesName(b.Owner.Name)
 			ix.blocksOf[name] = append(ix.blocksOf[name], b)
-		}
-	}
-	for i := range s.Blocks {
-		b := &s.Blocks[i]
-		for a := range b.Allocations() {
-			if a.Attr.Handle == "" || a.Attr.Pod == "" {
-				continue
-			}
-			for _, p := range ix.podsByIP[a.IP] {
-				if p.Namespace == a.Attr.Namespace && p.Name == a.Attr.Pod {
-					ix.handleUse[a.Attr.Handle] = true
-				}
-			}
 		}
 	}
 	slices.SortFunc(ix.blockLengths, func(a, b int) int { return b - a })

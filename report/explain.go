@@ -1,8 +1,6 @@
 package report
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -20,15 +18,10 @@ import (
 // WriteAnswerJSON writes an answer as it stands, with every character that a
 // terminal would obey as an escape.
 func WriteAnswerJSON(w io.Writer, a *explain.Answer) error {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(a); err != nil {
+	if err := writeJSON(w, a); err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
-	_, err := w.Write(escapeInvisible(buf.Bytes()))
-	return err
+	return nil
 }
 
 // WriteAnswer writes an answer for people. command is how they asked, up to

@@ -1,7 +1,7 @@
 package report
 
 import (
-	"bytes"
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -90,22 +90,22 @@ func write(s Spec, r *audit.Report, stdout io.Writer, opts Options) error {
 	if err != nil {
 		return err
 	}
-	var buf bytes.Buffer
-	if err := w.Write(&buf, r); err != nil {
-		return err
+	// Reports of large fleets are too large to be held once more.
+	content := func(to io.Writer) error {
+		buf := bufio.NewWriterSize(to, 64<<10)
+		return errors.Join(w.Write(buf, r), buf.Flush())
 	}
 	if s.Path == "" {
-		_, err := stdout.Write(buf.Bytes())
-		return err
+		return content(stdout)
 	}
-	return replaceFile(s.Path, buf.Bytes())
+	return replaceFile(s.Path, content)
 }
 
 // replaceFile puts content at path by renaming a finished file over it, as
 // node_exporter's textfile collector and everybody else who may be reading
 // wants it. Links are followed. What is no regular file (/dev/null, a FIFO, a
 // process substitution) is written to and not replaced.
-func replaceFile(path string, content []byte) error {
+func replaceFile(path string, content func(io.Writer) error) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
@@ -118,8 +118,7 @@ func replaceFile(path string, content []byte) error {
 		if err != nil {
 			return err
 		}
-		_, err = f.Write(content)
-		return errors.Join(err, f.Close())
+		return errors.Join(content(f), f.Close())
 	case err == nil:
 		mode = info.Mode().Perm()
 	}
@@ -128,8 +127,7 @@ func replaceFile(path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = tmp.Write(content)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
+	err = errors.Join(content(tmp), tmp.Chmod(mode), tmp.Sync(), tmp.Close())
 	if err == nil {
 		err = os.Rename(tmp.Name(), path)
 	}

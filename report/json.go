@@ -1,12 +1,14 @@
 package report
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"ipamaudit/audit"
 	"ipamaudit/report/text"
@@ -16,45 +18,70 @@ import (
 type jsonWriter struct{}
 
 func (jsonWriter) Write(w io.Writer, r *audit.Report) error {
-	b, err := marshal(r)
+	if err := writeJSON(w, withLists(r)); err != nil {
+		return fmt.Errorf("encode the report: %w", err)
+	}
+	return nil
+}
+
+// writeJSON encodes v with two blanks of indent, with "<" as "<", and with every
+// character that a terminal would obey as an escape: people pipe this to less.
+// The report of a large fleet is never held as a whole.
+func writeJSON(w io.Writer, v any) error {
+	out := &invisible{w: w}
+	err := json.MarshalWrite(out, v, jsonv1.DefaultOptionsV1(), jsontext.EscapeForHTML(false), jsontext.EscapeForJS(false), jsontext.WithIndent("  "))
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(b)
+	_, err = out.Write([]byte("\n"))
 	return err
 }
 
-// marshal encodes r with two blanks of indent, with "<" as "<", and with every
-// character that a terminal would obey as an escape: people pipe this to less.
-func marshal(r *audit.Report) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(withLists(r)); err != nil {
-		return nil, fmt.Errorf("encode the report: %w", err)
-	}
-	return escapeInvisible(buf.Bytes()), nil
+// invisible rewrites control and format characters as \uXXXX on their way to w.
+// Outside of strings an indented JSON document has none but line breaks.
+type invisible struct {
+	w io.Writer
+	// rest is the beginning of a character that the next write ends.
+	rest, out []byte
 }
 
-// escapeInvisible rewrites control and format characters as \uXXXX. Outside of
-// strings an indented JSON document has none but line breaks.
-func escapeInvisible(doc []byte) []byte {
-	out := make([]byte, 0, len(doc))
+func (v *invisible) Write(doc []byte) (int, error) {
+	written := len(doc)
+	if len(v.rest) > 0 {
+		doc = append(v.rest, doc...)
+		v.rest = nil
+	}
+	v.out = v.out[:0]
 	for len(doc) > 0 {
+		// Nearly everything is plain ASCII.
+		n := 0
+		for n < len(doc) && (doc[n] >= ' ' && doc[n] < 0x7F || doc[n] == '\n') {
+			n++
+		}
+		v.out = append(v.out, doc[:n]...)
+		if doc = doc[n:]; len(doc) == 0 {
+			break
+		}
+		if !utf8.FullRune(doc) {
+			v.rest = slices.Clone(doc)
+			break
+		}
 		r, n := utf8.DecodeRune(doc)
 		switch {
-		case r == '\n' || !text.Invisible(r):
-			out = append(out, doc[:n]...)
+		case !text.Invisible(r):
+			v.out = append(v.out, doc[:n]...)
 		case r > 0xFFFF: // a surrogate pair, RFC 8259 section 7
 			r -= 0x10000
-			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
+			v.out = fmt.Appendf(v.out, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
 		default:
-			out = fmt.Appendf(out, `\u%04x`, r)
+			v.out = fmt.Appendf(v.out, `\u%04x`, r)
 		}
 		doc = doc[n:]
 	}
-	return out
+	if _, err := v.w.Write(v.out); err != nil {
+		return 0, err
+	}
+	return written, nil
 }
 
 // withLists returns a copy of r in which no list is nil, so that readers find

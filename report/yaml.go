@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 
@@ -13,11 +14,12 @@ import (
 type yamlWriter struct{}
 
 func (yamlWriter) Write(w io.Writer, r *audit.Report) error {
-	doc, err := marshal(r)
+	var doc bytes.Buffer
+	err := jsonWriter{}.Write(&doc, r)
 	if err != nil {
 		return err
 	}
-	out, err := yaml.JSONToYAML(doc)
+	out, err := yaml.JSONToYAML(doc.Bytes())
 	if err != nil {
 		return fmt.Errorf("turn the report into YAML: %w", err)
 	}

@@ -245,6 +245,9 @@ func (b *Builder) pod(o *Object) error {
 	} else if ann.PodIP != nil {
 		p.AnnotatedIPs = parseAddrs(*ann.PodIP)
 	}
+	if slices.Equal(p.AnnotatedIPs, p.StatusIPs) {
+		p.AnnotatedIPs = p.StatusIPs // nearly always: one list in memory, not two
+	}
 	if i := slices.IndexFunc(m.OwnerReferences, func(r ownerReference) bool { return r.Controller }); i >= 0 {
 		p.OwnerKind, p.OwnerName = b.intern(m.OwnerReferences[i].Kind), b.intern(m.OwnerReferences[i].Name)
 	}

@@ -127,7 +127,7 @@ func (a *app) writeAnswer(answer *explain.Answer, in *input, format string) erro
 func (in *input) again(command string) string {
 	add := func(flag, value string) {
 		if value != "" {
-			command += " " + flag + " " + shellWord(value)
+			command += " " + flag + " " + checks.Quote(value)
 		}
 	}
 	add("--config", in.configFile)

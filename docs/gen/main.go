@@ -33,6 +33,8 @@ func run(root string) error {
 func files() map[string]string {
 	out := map[string]string{
 		"docs/checks/README.md":             checks.Index(),
+		"docs/symptoms.md":                  checks.SymptomPage(),
+		"docs/calico-versions.md":           checks.VersionPage(),
 		"deploy/kustomize/clusterrole.yaml": clusterRole(),
 	}
 	for _, c := range checks.All() {

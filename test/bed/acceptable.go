@@ -26,6 +26,12 @@ func acceptable(recorded *unstructured.Unstructured) *unstructured.Unstructured 
 		}
 		return false
 	})
+	complete(o)
+	return o
+}
+
+// complete adds what a recording may lack and validation asks for.
+func complete(o *unstructured.Unstructured) {
 	switch o.GetAPIVersion() + " " + o.GetKind() {
 	case "v1 Pod":
 		acceptablePod(o)
@@ -34,7 +40,6 @@ func acceptable(recorded *unstructured.Unstructured) *unstructured.Unstructured 
 	case "apps/v1 DaemonSet", "apps/v1 Deployment", "apps/v1 ReplicaSet", "apps/v1 StatefulSet":
 		acceptableWorkload(o)
 	}
-	return o
 }
 
 func acceptablePod(o *unstructured.Unstructured) {
@@ -49,6 +54,9 @@ func acceptablePod(o *unstructured.Unstructured) {
 
 // acceptableWorkload completes a controller that was recorded for its status.
 func acceptableWorkload(o *unstructured.Unstructured) {
+	if seen, ok, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration"); ok && o.GetGeneration() == 0 {
+		o.SetGeneration(seen)
+	}
 	spec, _ := o.Object["spec"].(map[string]any)
 	if spec["selector"] != nil && spec["template"] != nil {
 		return

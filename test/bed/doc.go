@@ -7,7 +7,7 @@
 //	bed.WriteKubeconfig(path, cluster.Context())
 //
 // A cluster has Calico's custom resources and no controllers, scheduler or
-// kubelet: objects stay as they were loaded. It can be stopped in the middle of
+// kubelet: objects stay as they were loaded (package world plays these). It can be stopped in the middle of
 // a test, hard ([Cluster.Kill]) or so that it hangs ([Cluster.Pause]).
 //
 // The programs come from, in this order: the directory $KUBEBUILDER_ASSETS; the

@@ -49,6 +49,16 @@ func (c *Cluster) put(ctx context.Context, pairs []Pair) error {
 	return c.etcdCall(ctx, "kv/txn", txn, nil)
 }
 
+// wipe deletes every key that begins with the prefix.
+func (c *Cluster) wipe(ctx context.Context, prefix string) error {
+	end := []byte(prefix)
+	end[len(end)-1]++
+	if err := c.etcdCall(ctx, "kv/deleterange", map[string][]byte{"key": []byte(prefix), "range_end": end}, nil); err != nil {
+		return fmt.Errorf("delete %s from the etcd of %s: %w", prefix, c.Name, err)
+	}
+	return nil
+}
+
 // Compact makes etcd forget all but the newest version of each object: continue
 // tokens that were handed out before expire.
 func (c *Cluster) Compact(ctx context.Context) error {

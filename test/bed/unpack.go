@@ -12,38 +12,38 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// unpackPrograms decompresses kube-apiserver.zst and etcd.zst from dir into
-// the cache, where their checksum names them, and verifies them against dir's
-// SHA256SUMS (of the decompressed files).
-func unpackPrograms(dir, cache string) (Programs, error) {
-	sums, err := readSums(filepath.Join(dir, "SHA256SUMS"))
-	if err != nil {
+// unpackPrograms decompresses kube-apiserver.zst and etcd.zst, see unpackProgram.
+func unpackPrograms(dir, cache string) (p Programs, err error) {
+	if p.APIServer, err = unpackProgram(dir, cache, "kube-apiserver"); err != nil {
 		return Programs{}, err
 	}
-	unpack := func(name string) (string, error) {
-		want, ok := sums[name]
-		if !ok {
-			return "", fmt.Errorf("%s/SHA256SUMS does not list %s", dir, name)
-		}
-		to := filepath.Join(cache, want[:16], name)
-		if _, err := os.Stat(to); err == nil {
-			return to, nil // installFile let it appear only after verification
-		}
-		from := filepath.Join(dir, name+".zst")
-		err := installFile(to, func(w *os.File) error { return decompress(from, w, want) })
-		if err != nil {
-			return "", fmt.Errorf("decompress %s: %w", from, err)
-		}
-		return to, nil
-	}
-	var p Programs
-	if p.APIServer, err = unpack("kube-apiserver"); err != nil {
-		return Programs{}, err
-	}
-	if p.Etcd, err = unpack("etcd"); err != nil {
+	if p.Etcd, err = unpackProgram(dir, cache, "etcd"); err != nil {
 		return Programs{}, err
 	}
 	return p, nil
+}
+
+// unpackProgram decompresses name.zst from dir into the cache, where its
+// checksum names it, and verifies it against dir's SHA256SUMS (of the
+// decompressed files).
+func unpackProgram(dir, cache, name string) (string, error) {
+	sums, err := readSums(filepath.Join(dir, "SHA256SUMS"))
+	if err != nil {
+		return "", err
+	}
+	want, ok := sums[name]
+	if !ok {
+		return "", fmt.Errorf("%s/SHA256SUMS does not list %s", dir, name)
+	}
+	to := filepath.Join(cache, want[:16], name)
+	if _, err := os.Stat(to); err == nil {
+		return to, nil // installFile let it appear only after verification
+	}
+	from := filepath.Join(dir, name+".zst")
+	if err := installFile(to, func(w *os.File) error { return decompress(from, w, want) }); err != nil {
+		return "", fmt.Errorf("decompress %s: %w", from, err)
+	}
+	return to, nil
 }
 
 func decompress(from string, to io.Writer, wantSum string) error {

@@ -19,6 +19,7 @@ const root = "../.."
 var binDir string
 
 func TestMain(m *testing.M) {
+	tool() // a remediation's shell calls this program as kubectl or calicoctl
 	dir, err := os.MkdirTemp("", "ipamaudit-e2e-")
 	if err != nil {
 		panic(err)

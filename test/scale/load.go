@@ -6,12 +6,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
@@ -44,7 +46,7 @@ type writer struct {
 // Load fills an empty cluster.
 func Load(ctx context.Context, c *bed.Cluster, size Size) error {
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	w := &writer{cluster: c, proto: protobuf.NewSerializer(scheme, scheme)}
@@ -100,6 +102,9 @@ func (w *writer) all(size Size) error {
 		return err
 	}
 	if err := w.calico("ClusterInformation", "clusterinformations", "default", object{"clusterGUID": "0123456789abcdef", "calicoVersion": "v3.30.2", "datastoreReady": true}); err != nil {
+		return err
+	}
+	if err := w.builtIn("deployments/calico-system/calico-kube-controllers", controllers()); err != nil {
 		return err
 	}
 	for n := range size.Nodes {

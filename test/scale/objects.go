@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,20 @@ func uid(of string) string {
 	h.Write([]byte(of))
 	s := fmt.Sprintf("%x", h.Sum(nil))
 	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
+}
+
+// controllers is the Deployment without which nothing collects leaked addresses.
+func controllers() *appsv1.Deployment {
+	const name = "calico-kube-controllers"
+	labels := map[string]string{"k8s-app": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "calico-system", UID: types.UID(uid(name)), CreationTimestamp: metav1.NewTime(since), Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: name, Image: "quay.io/calico/kube-controllers:v3.30.2"}}}},
+		},
+		Status: appsv1.DeploymentStatus{Replicas: 1, ReadyReplicas: 1, AvailableReplicas: 1},
+	}
 }
 
 func nodeName(n int) string { return fmt.Sprintf("worker-%05d.prod.example.com", n) }

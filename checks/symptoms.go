@@ -1,0 +1,210 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"ipamaudit/ipam"
+)
+
+// Symptom is something that people see before they know what it is.
+type Symptom struct {
+	// Where it is seen, one of Places.
+	Where string
+	// Seen is the text as it is printed, without what differs from case to case,
+	// or, in Words, what is observed.
+	Seen  string
+	Words bool
+	// Means says what is behind it, Check is the id of the check that looks for it.
+	Means, Check string
+}
+
+// The places where symptoms are seen, in the order of docs/symptoms.md.
+const (
+	inPodEvents  = "A pod does not start: its events (`kubectl describe pod`), kubelet's and the CNI plug-in's log"
+	inTraffic    = "Traffic is lost, or goes to the wrong pod"
+	inNodeRoutes = "On a node: `ip route`, BIRD"
+	inAgentLog   = "Log of calico-node (Felix, BIRD, start-up)"
+	inCollector  = "Log of calico-kube-controllers"
+	inCalicoctl  = "Output of calicoctl"
+	inObjects    = "In Kubernetes' and Calico's objects, and in figures"
+)
+
+// Places are the headings of docs/symptoms.md.
+func Places() []string {
+	return []string{inPodEvents, inTraffic, inNodeRoutes, inAgentLog, inCollector, inCalicoctl, inObjects}
+}
+
+// Symptoms are all of them, by place: the texts that stuck-pods knows, and
+// those below.
+func Symptoms() []Symptom {
+	var out []Symptom
+	for _, c := range stuckCauses() {
+		for _, t := range c.texts {
+			out = append(out, Symptom{Where: inPodEvents, Seen: strings.ReplaceAll(t, "*", " … "), Means: c.what, Check: cmp.Or(c.seeAlso, "stuck-pods")})
+		}
+	}
+	out = append(out, otherSymptoms()...)
+	slices.SortStableFunc(out, func(a, b Symptom) int {
+		return cmp.Compare(slices.Index(Places(), a.Where), slices.Index(Places(), b.Where))
+	})
+	return out
+}
+
+func otherSymptoms() []Symptom {
+	text := func(where, check, seen, means string) Symptom {
+		return Symptom{Where: where, Seen: seen, Means: means, Check: check}
+	}
+	words := func(where, check, seen, means string) Symptom {
+		return Symptom{Where: where, Seen: seen, Words: true, Means: means, Check: check}
+	}
+	return []Symptom{
+		words(inPodEvents, "blockless-nodes", "Pods hang in ContainerCreating on new nodes only, though the pool is hardly used", "no block is left for the new nodes: a pool runs out of blocks long before it runs out of addresses"),
+		words(inPodEvents, "node-capacity", "A node takes some twenty, or some sixty, pods and no more", "block size × blocks per node is less than kubelet's max pods"),
+		words(inPodEvents, "leaked-ips", "A pod with a fixed address cannot start: the address is booked for a pod that is gone", "the address leaked; release it once nothing uses it"),
+		words(inPodEvents, "leaked-ips", "Many finished Jobs, and a node or pool that fills up", "records of finished or deleted pods that nobody collects"),
+		text(inPodEvents, "leaked-ips", "check network namespace closed: remove netns … device or resource busy", "CNI DEL fails and leaves the address booked"),
+		text(inPodEvents, "duplicate-ips", "already exists for an interface other than", "the node has a route for the address on another interface: a pod there still uses it"),
+		text(inPodEvents, "ipam-gc", "Error updating resource Key=IPAMBlock(", "a conflict that is tried again: noise, unless addresses stay booked"),
+
+		words(inTraffic, "blackholed-routes", "Everything on one node cannot reach a pod that all other nodes reach", "that node owns the block the pod borrowed from, and drops what it has no host route for"),
+		words(inTraffic, "borrowed-ips", "A pod is reachable from some nodes and not from others", "its address is borrowed from another node's block, and the network does not carry its host route"),
+		words(inTraffic, "affinity-conflicts", "All pods of a block became unreachable at once, replies arrive at another node", "two nodes claim the block"),
+		words(inTraffic, "route-disagreement", "Part of the cluster loses a block, connections fail by turns", "nodes have several next hops for it, or the wrong one"),
+		words(inTraffic, "duplicate-ips", "Connections land on the wrong pod, or break at random; probes of a healthy pod fail", "two pods, or a pod and a node's tunnel, have one address"),
+		words(inTraffic, "misbooked-ips", "A new pod has the address of one that still runs; the collector had just freed it", "the address was booked under another node's name (a re-imaged node with a stale nodename file)"),
+		words(inTraffic, "unallocated-pod-ips", "New pods get addresses that running pods have", "IPAM does not know the running pods' addresses"),
+		words(inTraffic, "tunnel-ips", "Pods of one node cannot reach the rest (DNS times out) over VXLAN or IPIP, from the 65th node on or after a re-install", "the node's tunnel address lies in another node's block, is used twice, or is not booked"),
+		words(inTraffic, "ipam-data", "The whole pod network died, and all pools and blocks are gone", "somebody or an operator removed Calico's objects"),
+		words(inTraffic, "block-layout", "Intermittent time-outs since a pool's block size was changed", "blocks of two sizes overlap"),
+
+		text(inNodeRoutes, "blackholed-routes", "RTNETLINK answers: Invalid argument", "`ip route get ADDRESS` ends in a blackhole: this node drops the traffic"),
+		text(inNodeRoutes, "blackholed-routes", "blackhole 10.64.75.0/26 proto bird", "healthy on the block's owner (`proto 80` is Felix', `proto 12` is BIRD without a name); wrong only where a running pod's address has no longer prefix"),
+		text(inNodeRoutes, "blackholed-routes", "blackhole 10.0.2.1 proto bird", "a block of one address collides with its pod's own route"),
+		text(inNodeRoutes, "affinity-conflicts", "# Block … is pendingDeletion", "in bird_aggr.cfg: an affinity that is being released, or hangs there"),
+		text(inNodeRoutes, "route-disagreement", "nexthop via … nexthop via", "several next hops for one block: two nodes announce it"),
+
+		text(inAgentLog, "blockless-nodes", "Unable to autoassign an address - pools are likely exhausted. type=\"ipipTunnelAddress\"", "calico-node finds no block for its tunnel and does not start"),
+		text(inAgentLog, "affinity-conflicts", "resource already exists: BlockKey(cidr=", "two nodes claim one block"),
+		text(inAgentLog, "affinity-conflicts", "already claimed by", "two nodes claim one block"),
+		text(inAgentLog, "borrowed-ips", "Ran out of existing affine blocks for host", "the next address is borrowed, or refused with strict affinity"),
+		text(inAgentLog, "node-block-limit", "Unable to allocate a new IPAM block; host already has", "maxBlocksPerHost, or the built-in 20"),
+		text(inAgentLog, "tunnel-ips", "Releasing all IPs with handle ipip-tunnel-addr-", "the node gives up its tunnel address, and somebody else may get it"),
+		text(inAgentLog, "tunnel-ips", "Link not found ifaceName=vxlan.calico", "no pool with VXLAN selects the node: it has no tunnel address"),
+		text(inAgentLog, "datastore-locked", "Waiting for datastore to be initialized (or migrated)", "the datastore is locked"),
+		text(inAgentLog, "misbooked-ips", "Unable to create route for IP; the node it belongs to was not recorded in IPAM", "an old record without a node"),
+
+		text(inCollector, "leaked-ips", "Candidate IP leak", "an address without its pod; it is freed after the grace period"),
+		text(inCollector, "misbooked-ips", "Confirmed IP leak", "the collector frees it now: see that no running pod has the address"),
+		text(inCollector, "misbooked-ips", "Pod rescheduled on new node. Allocation no longer valid", "the record names another node than the pod's: a live address is about to be freed"),
+		text(inCollector, "misbooked-ips", "Successfully garbage collected leaked IP address", "freed; harmful only where the pod still runs"),
+		text(inCollector, "leaked-ips", "Leaked IP address was not successfully garbage collected", "the collector tries again"),
+		text(inCollector, "orphan-affinities", "Calico Node referenced in IPAM data does not exist", "a node is gone and has left blocks or addresses"),
+		text(inCollector, "orphan-affinities", "Can't cleanup node yet - IPs still in use on this node", "a pod object or a tunnel address still names the node that is gone"),
+		text(inCollector, "orphan-affinities", "IP allocation on node is from an unknown source. Will be unable to cleanup block until it is removed.", "an address booked by hand keeps the block of a node that is gone"),
+		text(inCollector, "affinity-conflicts", "Block must be empty but is not empty, refusing to remove affinity", "a release hangs"),
+		text(inCollector, "affinity-conflicts", "Failed to release block affinities for node", "a release hangs"),
+		text(inCollector, "datastore-locked", "datastore is locked, skipping ipam sync", "nothing is collected while the datastore is locked"),
+		text(inCollector, "ipam-data", "Received block delete", "many of them at once: somebody deletes all blocks"),
+
+		text(inCalicoctl, "leaked-ips", "IPs that are allocated in IPAM but not actually in use.", "leaks; IPv6 tunnel addresses, reserved and hand-booked ones are counted, too"),
+		text(inCalicoctl, "leaked-ips", "leaked; attrs Main:", "one line per leak"),
+		text(inCalicoctl, "unallocated-pod-ips", "in-use IPs that are in active IP pools but have no corresponding IPAM allocation.", "IPAM takes addresses of running pods for free"),
+		text(inCalicoctl, "unallocated-pod-ips", "is not assigned", "`ipam show --ip` about a running pod's address: IPAM takes it for free"),
+		text(inCalicoctl, "block-layout", "in-use IPs that are not in active IP pools.", "pods of a disabled pool, of another CNI, or of a pool that was deleted"),
+		text(inCalicoctl, "duplicate-ips", "has multiple owners.", "two pods or tunnels with one address"),
+		text(inCalicoctl, "handle-leaks", "handles with no matching IPs", "handles left over"),
+		text(inCalicoctl, "handle-leaks", "handles mentioned in blocks with no matching handle resource.", "addresses that nothing will ever free"),
+		text(inCalicoctl, "handle-leaks", "operation Delete is not supported on IPAMHandleKey", "an old calicoctl: delete handles with kubectl"),
+		text(inCalicoctl, "datastore-locked", "Datastore locked.", "somebody works on it, or has forgotten to unlock"),
+		text(inCalicoctl, "leaked-ips", "data store is not locked. Either lock the data store, or re-run with --force", "`ipam release --from-report` wants the datastore locked, and a report from after that"),
+		text(inCalicoctl, "leaked-ips", "the provided reports are all stale", "lock first, then `ipam check -o`: locking changes what the report is compared with"),
+		text(inCalicoctl, "pool-config", "CIDR overlaps with IPPool(", "two pools overlap"),
+		text(inCalicoctl, "block-layout", "IPPool blocksSize conflicts with existing allocations that use a different blockSize", "a pool's block size cannot be changed: make another pool and migrate"),
+		text(inCalicoctl, "ipam-config", "MaxBlocksPerHost requires StrictAffinity to be enabled", "the two belong together"),
+		text(inCalicoctl, "ipam-config", "Cannot disable 'StrictAffinity' and 'AutoAllocateBlocks' at the same time", "no pod could get an address from a new block"),
+		words(inCalicoctl, "multi-block-nodes", "`ipam show --show-blocks`: blocks with 0 or a few addresses in use while others are full", "blocks that their nodes do not need"),
+		words(inCalicoctl, "orphan-affinities", "`ipam show --show-blocks`: many blocks with exactly two addresses in use", "tunnel addresses of nodes that are gone"),
+
+		words(inObjects, "multi-block-nodes", "A node owns two or more blocks and runs few pods", "it claimed them when it ran more; while blocks are plenty that is waste and no fault"),
+		words(inObjects, "blockless-nodes", "A node owns no block", "normal while one is free, the first pod claims it; a fault when none is"),
+		words(inObjects, "pool-utilisation", "The pool is 13 % full and pods do not start", "all its blocks are claimed"),
+		words(inObjects, "pool-utilisation", "The pool is 90 % full", "how many of the addresses are leaked, and how many nodes and pods still fit"),
+		words(inObjects, "orphan-affinities", "More blocks than nodes, BlockAffinities of nodes that were deleted (spot instances, autoscaling)", "nobody has collected them"),
+		words(inObjects, "handle-leaks", "`kubectl get ipamhandles` lists tens of thousands", "handles that no address needs"),
+		words(inObjects, "affinity-conflicts", "Two BlockAffinities with one CIDR; state pending or pendingDeletion for hours; an affinity without a block", "claims that contradict each other"),
+		words(inObjects, "affinity-conflicts", "An IPAMBlock without affinity (null or empty)", "nobody owns it, no node can claim it"),
+		words(inObjects, "block-layout", "IPAMBlocks whose size is not their pool's, or that lie in no pool", "a pool was edited or deleted under them"),
+		words(inObjects, "pool-config", "A node whose labels no pool's nodeSelector matches; a pool that serves nobody", "pods there cannot start"),
+		words(inObjects, "ipam-config", "strictAffinity off without node mesh, on with more nodes than blocks, or off with Windows nodes", "settings that do not fit each other"),
+		words(inObjects, "ipam-data", "`kubectl get ipamblocks` prints: No resources found", "no Calico IPAM here, or its data is gone"),
+		words(inObjects, "datastore-locked", "ClusterInformation default: datastoreReady is false", "the datastore is locked: no pod can start, nothing is collected"),
+		words(inObjects, "ipam-gc", "Leaks stay for hours; calico-kube-controllers is missing, or runs and does nothing", "the collector is absent or has stalled"),
+		words(inObjects, "leaked-ips", "Metric ipam_allocations_gc_candidates stays above 0", "leaks that the collector does not free"),
+		words(inObjects, "borrowed-ips", "Metric ipam_allocations_borrowed above 0", "addresses out of another node's block; also those in blocks without an owner"),
+		words(inObjects, "tunnel-ips", "A node without the annotation projectcalico.org/IPv4VXLANTunnelAddr or IPv4IPIPTunnelAddr", "it has no tunnel address"),
+		words(inObjects, "cluster-access", "The report says that a cluster failed, or checks are unknown", "what could not be read, and what that hides"),
+	}
+}
+
+// SymptomPage is docs/symptoms.md.
+func SymptomPage() string {
+	var b strings.Builder
+	b.WriteString(`# From the symptom to the check
+
+Generated from the checks (` + "`make generate`" + `). Search this page for a piece of the text that you see, without names and addresses. The check's page says what to do;
+` + "`ipamaudit run --check ID`" + ` says whether it is so in your cluster, with the commands for it, and ` + "`ipamaudit explain POD|ADDRESS|NODE|BLOCK|POOL`" + ` tells all that is known of one thing.
+`)
+	for _, where := range Places() {
+		fmt.Fprintf(&b, "\n## %s\n\n| seen | means | look with |\n| --- | --- | --- |\n", where)
+		for _, row := range rowsAt(where) {
+			b.WriteString(row)
+		}
+	}
+	return b.String()
+}
+
+// rowsAt are the rows of one place; texts that mean the same share one.
+func rowsAt(where string) []string {
+	var rows []string
+	texts := map[string][]string{}
+	for _, s := range Symptoms() {
+		if s.Where != where {
+			continue
+		}
+		seen := s.Seen
+		if !s.Words {
+			seen = "`" + seen + "`"
+		}
+		rest := fmt.Sprintf("%s | [`ipamaudit run --check %s`](checks/%s.md)", s.Means, s.Check, s.Check)
+		if texts[rest] == nil {
+			rows = append(rows, rest)
+		}
+		texts[rest] = append(texts[rest], strings.ReplaceAll(seen, "|", `\|`))
+	}
+	for i, rest := range rows {
+		rows[i] = "| " + strings.Join(texts[rest], "<br>") + " | " + rest + " |\n"
+	}
+	return rows
+}
+
+// VersionPage is docs/calico-versions.md.
+func VersionPage() string {
+	var b strings.Builder
+	b.WriteString(`# What changed in which release of Calico
+
+Generated from ` + "`ipam/features.go`" + ` (` + "`make generate`" + `), the one place that verdicts and commands ask. A release that is not known neither has nor lacks anything:
+then the commands are those of a current one. Sources are files of github.com/projectcalico/calico, or issues.
+`)
+	for _, area := range ipam.Areas() {
+		fmt.Fprintf(&b, "\n## %s\n\n| since | what | source |\n| --- | --- | --- |\n", area)
+		for _, c := range ipam.Changes() {
+			if c.Area == area {
+				fmt.Fprintf(&b, "| v%d.%d | %s | %s |\n", c.Major, c.Minor, c.What, c.Source)
+			}
+		}
+	}
+	return b.String()
+}
