@@ -111,6 +111,9 @@ type TicketState struct {
 	Resolved bool `json:"resolved,omitempty"`
 	// MissingSince is when the ticket could not be seen first; zero while it can be.
 	MissingSince time.Time `json:"missingSince,omitzero"`
+	// Unfinished is true while what a new ticket gets besides its fields, the list
+	// of what is affected and the link to the run, may be missing.
+	Unfinished bool `json:"unfinished,omitempty"`
 	// Intent is a call that may or may not have happened.
 	Intent *Intent `json:"intent,omitempty"`
 }
@@ -162,7 +165,7 @@ type Change struct {
 	// Hidden is true while it is suppressed: it is told when that ends.
 	Hidden bool `json:"hidden,omitempty"`
 	// Before is what the channel was told, nil for nothing; Was what it was before
-	// its last change.
+	// its last change, or the worst that it was where Before is nil.
 	Before *Previous `json:"before,omitempty"`
 	Was    *Previous `json:"was,omitempty"`
 	// At is when it changed last.

@@ -71,7 +71,7 @@ func (t *tickets) observe(ctx context.Context) (Remote, error) {
 	remote := Remote{Missing: map[string]bool{}, Refused: map[string]string{}}
 	var usable []string
 	for _, project := range t.projects() {
-		err := t.tracker.Preflight(ctx, t.blank(project))
+		err := t.tracker.Preflight(ctx, t.policy.Blank(project))
 		switch {
 		case err == nil:
 			usable = append(usable, project)
@@ -238,10 +238,14 @@ func (t *tickets) one(ctx context.Context, a Action) error {
 	case Create, Renew:
 		return t.create(ctx, a)
 	case Update, Comment, Reopen, CommentResolved, Close:
-		return t.change(ctx, a)
-	case None, Skip:
+		if err := t.change(ctx, a); err != nil {
+			return err
+		}
+	case None:
+	case Skip:
+		return nil
 	}
-	return nil
+	return t.furnish(ctx, a)
 }
 
 // ticketState returns what is remembered of the problem's ticket, making room.
@@ -260,7 +264,7 @@ func (t *tickets) adopt(ctx context.Context, a Action) error {
 	ts := t.ticketState(a.Problem)
 	before := *ts
 	if ts.ID != a.Issue.ID {
-		*ts = audit.TicketState{Cluster: ts.Cluster, Check: ts.Check, Intent: ts.Intent}
+		*ts = audit.TicketState{Cluster: ts.Cluster, Check: ts.Check, Intent: ts.Intent, Unfinished: ts.Unfinished && ts.Intent != nil}
 	}
 	ts.ID, ts.Key, ts.URL = a.Issue.ID, a.Issue.Key, a.Issue.URL
 	ts.MissingSince = time.Time{}
@@ -284,6 +288,7 @@ func (t *tickets) create(ctx context.Context, a Action) error {
 		attempt = ts.Intent.Attempt + 1
 	}
 	ts.Intent = &audit.Intent{Op: string(a.Kind), RunID: t.runID, StartedAt: t.now(), Attempt: attempt}
+	ts.Unfinished = t.policy.AttachOver > 0 || t.policy.RunURL != ""
 	if err := t.save(ctx); err != nil {
 		return err
 	}
@@ -291,7 +296,7 @@ func (t *tickets) create(ctx context.Context, a Action) error {
 	if a.Kind == Renew {
 		preface = fmt.Sprintf("Follows %s, which was closed (%s) while the problem lasts.", a.Issue.Key, cmp.Or(wiki(a.Issue.Resolution), wiki(a.Issue.Status)))
 	}
-	n := t.blank(a.Problem.Project)
+	n := t.policy.Blank(a.Problem.Project)
 	n.Summary, n.Description, n.Labels = a.Ticket.Summary, a.Ticket.Description(preface), a.Ticket.Labels
 	n.Priority = t.policy.Priorities[a.Ticket.Severity]
 	issue, err := t.tracker.Create(ctx, n)
@@ -307,20 +312,15 @@ func (t *tickets) create(ctx context.Context, a Action) error {
 	}
 	*ts = audit.TicketState{
 		Cluster: a.Problem.Cluster, Check: a.Problem.Check, ID: issue.ID, Key: issue.Key, URL: issue.URL,
-		ContentHash: a.Ticket.Hash, Severity: a.Ticket.Severity,
+		ContentHash: a.Ticket.Hash, Severity: a.Ticket.Severity, Unfinished: ts.Unfinished,
 	}
 	if err := t.save(ctx); err != nil {
 		return err
 	}
-	return t.verify(ctx, a, issue.ID)
-}
-
-// blank is a new issue without what is a problem's own.
-func (t *tickets) blank(project string) NewIssue {
-	return NewIssue{
-		Project: project, Type: t.policy.IssueType, Components: t.policy.Components,
-		Assignee: t.policy.Assignee, Fields: t.policy.Fields,
+	if err := t.verify(ctx, a, issue.ID); err != nil {
+		return err
 	}
+	return t.furnish(ctx, a)
 }
 
 // await looks for the issue that a create may have made, until patience ends.

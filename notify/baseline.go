@@ -132,12 +132,12 @@ func (p Problem) baselineBody() []string {
 	var known []string
 	for n, one := range p.baseline {
 		known = append(known, one.Fingerprint+"="+string(one.Seen.Severity))
-		if n < 2*maxRows {
+		if n < 2*MaxRows {
 			lines = append(lines, "|"+string(one.Seen.Severity)+"|"+wiki(one.Cluster)+"|"+wiki(one.Check)+"|"+
 				strconv.Itoa(len(one.Findings))+"|"+wiki(one.Findings[0].Title)+"|")
 		}
 	}
-	if more := len(p.baseline) - 2*maxRows; more > 0 {
+	if more := len(p.baseline) - 2*MaxRows; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more: the JSON report has all of them.", more))
 	}
 	return slices.Concat([]string{"Known: " + strings.Join(known, " "), ""}, lines)

@@ -62,7 +62,7 @@ func planTickets(ctx context.Context, b *strings.Builder, t *tickets, noTracker 
 			silent++
 			continue
 		}
-		writeAction(b, a)
+		writeAction(b, a, t.policy, t.runID)
 	}
 	if silent > 0 {
 		fmt.Fprintf(b, "\n  %s would stay as they are.\n", count(silent, "ticket", "tickets"))
@@ -72,7 +72,7 @@ func planTickets(ctx context.Context, b *strings.Builder, t *tickets, noTracker 
 	}
 }
 
-func writeAction(b *strings.Builder, a Action) {
+func writeAction(b *strings.Builder, a Action, p TicketPolicy, runID string) {
 	where := a.Problem.Project
 	if a.Issue != nil {
 		where = a.Issue.Key
@@ -88,6 +88,12 @@ func writeAction(b *strings.Builder, a Action) {
 	case Create, Renew:
 		fmt.Fprintf(b, "    Summary: %s\n    Labels: %s\n    Description:\n%s", a.Ticket.Summary,
 			strings.Join(a.Ticket.Labels, " "), indent(a.Ticket.Description("")))
+		if over := p.AttachOver; over > 0 && a.Problem.affected() > over {
+			fmt.Fprintf(b, "    Attachment: the list of %d objects\n", a.Problem.affected())
+		}
+		if to := p.runURL(runID); to != "" {
+			fmt.Fprintf(b, "    Link: %s\n", clean(to))
+		}
 	case Update, Reopen:
 		b.WriteString("    Description, the tool's part:\n" + indent(a.Ticket.Section(maxSection)))
 	default: // the comment, or the reason, says it

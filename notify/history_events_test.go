@@ -32,6 +32,8 @@ type setup struct {
 	noHistory    bool          // the bot may not read the channel
 	editWindow   time.Duration // of the Slack workspace; 0 is for ever
 	webhook      bool          // there is no bot in Slack, only an incoming webhook
+	field        bool          // tickets are found by a custom field
+	extras       bool          // new tickets get a list and a link
 }
 
 // event is one thing that happens. Which of the fields count depends on what.
@@ -113,6 +115,7 @@ func newHistory(seed uint64) history {
 		maxReopens: pick(r, []int{1, 3, -1}), resolveAfter: pick(r, []int{1, 1, 2, -1}), closeAfter: pick(r, []int{0, 0, 1, 2}),
 		maxNew: pick(r, []int{2, 20, 20}), lag: pick(r, []time.Duration{0, 0, 5 * time.Second, 90 * time.Second, 8 * time.Minute, 30 * time.Hour}),
 		noHistory: r.IntN(8) == 0, editWindow: pick(r, []time.Duration{0, 0, 0, time.Minute}), webhook: r.IntN(6) == 0,
+		field: r.IntN(6) == 0, extras: r.IntN(4) == 0,
 	}}
 	for range 4 + r.IntN(28) {
 		h.events = append(h.events, newEvent(r))
@@ -209,6 +212,9 @@ func shrink(h history, fails func(history) bool, attempts int) history {
 	try(c)
 	c = h
 	c.rules.dataCenter, c.rules.noHistory, c.rules.editWindow, c.rules.webhook = false, false, 0, false
+	try(c)
+	c = h
+	c.rules.field, c.rules.extras = false, false
 	try(c)
 	return h
 }

@@ -1,6 +1,7 @@
 package notify_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -151,11 +152,18 @@ func (b *book) touched(u *universe) {
 	}
 }
 
+// findable are an issue's labels, and what stands for one in a custom field.
+func findable(i fakejira.Issue) []string {
+	var text string
+	_ = json.Unmarshal(i.Fields[fingerprintField], &text)
+	return slices.Concat(i.Labels, strings.Fields(text))
+}
+
 func (b *book) identify(i fakejira.Issue) (problemKey, bool) {
 	if k, ok := b.of[i.ID]; ok {
 		return k, true
 	}
-	labels := i.Labels
+	labels := findable(i)
 	if r, ok := notify.ParseRef(i.Description); ok {
 		labels = append(slices.Clone(labels), notify.FingerprintLabel(r.Fingerprint))
 	}
@@ -222,6 +230,10 @@ func (b *book) issue(u *universe, i fakejira.Issue, since time.Time) {
 		b.violate("human edit", "%s: assignee %s", i.Key, i.Fields["assignee"])
 	case h.description != "" && around(i.Description) != around(h.description):
 		b.violate("human edit", "%s: people's words were %q and are %q", i.Key, around(h.description), around(i.Description))
+	}
+	// A file that a process without the lock has sent cannot be called back either.
+	if len(i.Attachments) > 1+b.takeovers || len(i.RemoteLinks) > 1 {
+		b.violate("extras twice", "%s has %d attachments and %d links", i.Key, len(i.Attachments), len(i.RemoteLinks))
 	}
 	for _, l := range h.labels {
 		if !slices.Contains(i.Labels, l) {
@@ -294,8 +306,8 @@ func (b *book) unknowable(u *universe, x, other fakejira.Issue, at time.Time) st
 			since = c.At
 		}
 	}
-	shows := !since.Add(u.h.rules.lag).After(at) && slices.ContainsFunc(x.Labels, func(l string) bool {
-		return strings.HasPrefix(l, "ipam-fp-") && slices.Contains(other.Labels, l)
+	shows := !since.Add(u.h.rules.lag).After(at) && slices.ContainsFunc(findable(x), func(l string) bool {
+		return strings.HasPrefix(l, "ipam-fp-") && slices.Contains(findable(other), l)
 	})
 	switch {
 	case shows || !b.missing[x.ID]:
@@ -402,13 +414,17 @@ func (b *book) settled(u *universe) {
 		if len(open) != 1 || excused {
 			continue // of several, people were asked to close all but one
 		}
+		// Nothing but the state knows that a new ticket is not finished.
+		if seen.Present && u.h.rules.extras && len(b.losses) == 0 && open[0].History[0].By == fakejira.Bot && len(open[0].RemoteLinks) == 0 {
+			b.violate("never finished", "%s has no link to its run", open[0].Key)
+		}
 		r, ours := notify.ParseRef(open[0].Description)
 		switch {
 		// People have made the description theirs, or left no room in it: the tool
 		// does not write there, it comments.
 		case !ours || len(open[0].Description) > 25_000:
 		// A copy that people made and took our label from is theirs.
-		case open[0].History[0].By == fakejira.Person && !slices.ContainsFunc(open[0].Labels, func(l string) bool { return b.problems[l] == k }):
+		case open[0].History[0].By == fakejira.Person && !slices.ContainsFunc(findable(open[0]), func(l string) bool { return b.problems[l] == k }):
 		case seen.Present && (r.State != notify.RefOpen || r.Hash != seen.Hash || r.Severity != seen.Severity):
 			b.violate("old content", "%s says %+v, there is %+v", open[0].Key, r, seen)
 		case !seen.Present && seen.Quiet == "" && (!partial[k.cluster] || u.h.rules.resolveAfter == 1) && u.h.rules.resolveAfter > 0 && r.State == notify.RefOpen:

@@ -145,6 +145,7 @@ func (u *universe) rest() {
 	writes := func() int {
 		n := u.slack.Count("POST", "api/chat.update") + u.jira.Count("POST", "rest/api/2/issue") + u.jira.Count("PUT", "rest/api/2/issue/*") +
 			u.jira.Count("POST", "rest/api/2/issue/*/comment") + u.jira.Count("POST", "rest/api/2/issue/*/transitions")
+		n += u.jira.Count("POST", "rest/api/2/issue/*/attachments") + u.jira.Count("POST", "rest/api/2/issue/*/remotelink")
 		if len(u.down)+len(u.blind) == 0 { // else there is a digest every day
 			n += u.slack.Count("POST", "api/chat.postMessage") + u.slack.Count("POST", "services/...")
 		}

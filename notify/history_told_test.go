@@ -200,6 +200,7 @@ func (b *book) channelTold(u *universe, wentWell bool) {
 		_, there := c.now[k]
 		switch {
 		case there:
+		case c.unknown[k] && got.name(k.problemKey, notLookedAt): // the same run once more, which could not look any more
 		case !severity.AtLeast(checks.Medium), got.name(k.problemKey, "Resolved"):
 			delete(c.told, k)
 		case any:

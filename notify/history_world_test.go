@@ -57,6 +57,8 @@ type backup struct {
 	told, now view
 }
 
+const fingerprintField = "customfield_10050"
+
 type problemKey struct{ cluster, check string }
 
 func newUniverse(h history, fences [2]*fence.Fence) *universe {
@@ -67,6 +69,11 @@ func newUniverse(h history, fences [2]*fence.Fence) *universe {
 	jc := fakejira.Config{
 		User: mail, Token: jiraToken, Now: time.Now, SearchLag: h.rules.lag,
 		Projects: []fakejira.Project{{Key: "OPS"}, {Key: "NET"}},
+	}
+	if h.rules.field {
+		for i := range jc.Projects {
+			jc.Projects[i].Fields = []fakejira.Field{{ID: fingerprintField, Name: "Audit fingerprint", Kind: fakejira.Text}}
+		}
 	}
 	if h.rules.dataCenter {
 		jc.Flavour = fakejira.DataCenter
@@ -337,9 +344,13 @@ func (u *universe) run(faults []fault, adopt, calm bool) {
 }
 
 func (u *universe) options() notify.Options {
-	r := u.h.rules
+	r, over, run := u.h.rules, 0, ""
+	if r.extras {
+		over, run = 1, "https://ci.example.com/runs/{run}"
+	}
 	return notify.Options{
 		Tickets: notify.TicketPolicy{
+			AttachOver: over, RunURL: run,
 			Project: func(*audit.ClusterReport, string, checks.Severity) string { return "OPS" },
 			Reopen:  r.reopen, MaxReopens: r.maxReopens, ResolveAfter: r.resolveAfter, CloseAfter: r.closeAfter, MaxNew: r.maxNew,
 		},
@@ -360,6 +371,9 @@ func (u *universe) clients(p *process, log *slog.Logger) (notify.Clients, error)
 	f := u.fences[0]
 	if u.h.rules.dataCenter {
 		jo.Flavour, jo.User, f = jira.DataCenter, "", nil
+	}
+	if u.h.rules.field {
+		jo.FingerprintField = fingerprintField
 	}
 	jo.Transport = transport(f, u.jira, true)
 	tracker, err := jira.New(jo)

@@ -33,6 +33,11 @@ type TicketPolicy struct {
 	Assignee string
 	// Fields are further fields by id (customfield_10010), as the API wants them.
 	Fields map[string]any
+	// AttachOver attaches the list of what is affected to a new ticket that is
+	// about more objects than so many; 0 never does.
+	AttachOver int
+	// RunURL is linked from a new ticket, with the run's id for {run}; "" is none.
+	RunURL string
 
 	// MinSeverity defaults to medium.
 	MinSeverity checks.Severity
@@ -97,6 +102,18 @@ func (p TicketPolicy) WithDefaults() TicketPolicy {
 	p.IntentLag = cmp.Or(p.IntentLag, 10*time.Minute)
 	p.MissingGrace = cmp.Or(p.MissingGrace, 20*time.Hour)
 	return p
+}
+
+// Blank is a new issue of a project without what is a problem's own.
+func (p TicketPolicy) Blank(project string) NewIssue {
+	n := NewIssue{
+		Project: project, Type: p.IssueType, Components: p.Components, Assignee: p.Assignee, Fields: p.Fields,
+		Attach: p.AttachOver > 0, Link: p.RunURL != "",
+	}
+	for _, s := range checks.Severities() {
+		n.Priority = cmp.Or(n.Priority, p.Priorities[s])
+	}
+	return n
 }
 
 // wontFix compares resolutions as people write them: case and the form of the

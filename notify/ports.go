@@ -52,6 +52,8 @@ type NewIssue struct {
 	Components []string
 	Assignee   string         // account id on Cloud, user name on Data Center
 	Fields     map[string]any // further ones by id, as the API wants them
+	// Attach and Link say that it gets an attachment or a link later.
+	Attach, Link bool
 }
 
 // Edit is what is changed on an issue; zero fields stay as they are. Labels are
@@ -91,9 +93,17 @@ type Tracker interface {
 	// Close moves the issue to a done status, with the resolution if the
 	// transition asks for one. via as in Reopen.
 	Close(ctx context.Context, id, via, resolution string) error
+	// Attach adds a file, unless the issue has one that begins with
+	// AttachmentPrefix already.
+	Attach(ctx context.Context, id, name string, content []byte) error
+	// Link adds the issue's link with this id, or replaces it.
+	Link(ctx context.Context, id, linkID, url, title string) error
 	// String names the place for people.
 	String() string
 }
+
+// AttachmentPrefix begins the names of the tool's attachments.
+const AttachmentPrefix = "ipamaudit-"
 
 // Messenger is all that the notifier needs of Slack; notify/slack implements it.
 type Messenger interface {

@@ -22,8 +22,8 @@ const (
 	maxSection = 20_000
 	// maxDescription bounds that part and people's own together.
 	maxDescription = 30_000
-	// maxRows is where every table is cut.
-	maxRows = 50
+	// MaxRows is where every table is cut.
+	MaxRows = 50
 )
 
 // Ticket is what a problem's ticket should say.
@@ -236,7 +236,7 @@ func (t Ticket) body() []string {
 		lines = append(lines, "||Calico|"+wiki(strings.TrimSpace(c.Version+" "+c.IPAM))+"|")
 	}
 	lines = append(lines, "", "h3. What was found", "||Severity||Where||What||")
-	for _, f := range p.Findings[:min(len(p.Findings), maxRows)] {
+	for _, f := range p.Findings[:min(len(p.Findings), MaxRows)] {
 		lines = append(lines, "|"+string(f.Severity)+"|"+wiki(f.Subject.String())+"|"+wiki(f.Title)+"|")
 	}
 	lines = append(lines, cutNote(len(p.Findings), "findings")...)
@@ -270,14 +270,14 @@ func (t Ticket) body() []string {
 	return append(lines, "", "What this check looks at, and why: {{ipamaudit checks "+wiki(p.Check)+"}}")
 }
 
-// affectedTable lists the affected objects of all findings, cut at maxRows.
+// affectedTable lists the affected objects of all findings, cut at MaxRows.
 func affectedTable(fs []audit.Finding) []string {
 	total := 0
 	var rows []string
 	for _, f := range fs {
 		total += len(f.Affected)
 		for _, a := range f.Affected {
-			if len(rows) == maxRows {
+			if len(rows) == MaxRows {
 				break
 			}
 			name := a.Name
@@ -303,10 +303,10 @@ func cell(s string) string {
 }
 
 func cutNote(n int, what string) []string {
-	if n <= maxRows {
+	if n <= MaxRows {
 		return nil
 	}
-	return []string{fmt.Sprintf("The first %d of %d %s. The JSON report has all of them.", maxRows, n, what)}
+	return []string{fmt.Sprintf("The first %d of %d %s. The JSON report has all of them.", MaxRows, n, what)}
 }
 
 // wikiText writes an untrusted paragraph: its line breaks become wiki's.

@@ -95,11 +95,12 @@ func owe(ch *audit.ChannelState, cluster string, f audit.Finding, least checks.S
 		if f.State != audit.StateNew {
 			u.Before, u.Was = f.Previous, f.Previous
 		}
-	case u.Gone && !gone:
-		u.Before, u.Was, u.At = nil, nil, now // back, which is as good as new
+	case u.Gone && !gone: // back, which is as good as new
+		u.Was, u.Before, u.At = worst(u.Previous, u.Before), nil, now
+	case (u.Gone != gone || u.Previous != is) && u.Before == nil:
+		u.Was, u.At = worst(u.Previous, u.Was), now
 	case u.Gone != gone || u.Previous != is:
-		was := u.Previous
-		u.Was, u.At = &was, now
+		u.Was, u.At = worst(u.Previous, nil), now
 	case u.Hidden && f.Suppressed == nil:
 		u.At = now
 	}
@@ -109,6 +110,14 @@ func owe(ch *audit.ChannelState, cluster string, f audit.Finding, least checks.S
 		ch.Untold = map[string]*audit.Change{}
 	}
 	ch.Untold[f.Fingerprint] = u
+}
+
+// worst is what somebody may believe who heard of either.
+func worst(p audit.Previous, other *audit.Previous) *audit.Previous {
+	if other != nil {
+		p.Severity = checks.Worst(p.Severity, other.Severity)
+	}
+	return &p
 }
 
 // pruneChannels drops what will never be told: findings that were forgotten, and

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"strings"
 )
 
 // format is a named syntax of texts.
@@ -21,6 +22,8 @@ var formats = map[string]format{
 	"name":    {pattern: regexp.MustCompile(`^\S{1,253}$`), wants: "a name without spaces"},
 	"dns":     {pattern: regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`), wants: "a Kubernetes name: lower case letters, digits, hyphens and dots"},
 	"project": {pattern: regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`), wants: "a project key such as NET"},
+	"issue":   {pattern: regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*-[1-9][0-9]*$`), wants: "the key of an issue such as NET-42"},
+	"link":    {pattern: regexp.MustCompile(`^https?://`), check: isLink, wants: "an http or https URL without user", secret: true},
 	"field":   {pattern: regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`), wants: "a field id such as customfield_10010"},
 	// Jira refuses the whole ticket for one label with a space.
 	"label": {pattern: regexp.MustCompile(`^\S{1,255}$`), wants: "a label: no spaces, at most 255 characters"},
@@ -43,6 +46,11 @@ func (f format) problem(text string) string {
 func isPlainURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+}
+
+func isLink(text string) bool {
+	u, err := url.Parse(strings.ReplaceAll(text, "{run}", "run"))
+	return err == nil && u.Hostname() != "" && u.User == nil
 }
 
 func isGlob(text string) bool {

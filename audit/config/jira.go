@@ -28,6 +28,11 @@ type Jira struct {
 	Assignee    string      `yaml:"assignee" doc:"Cloud: account id; Data Center: user name; only set on new tickets"`
 	Fields      []JiraField `yaml:"fields" doc:"further fields that the project demands of new tickets"`
 
+	FingerprintField string `yaml:"fingerprintField" format:"field" doc:"text field (customfield_…) that tickets are found by instead of a label each; one label for all stays"`
+	Parent           string `yaml:"parent" format:"issue" doc:"key of the epic or parent of new tickets; Data Center wants its Epic Link field in fields instead"`
+	AttachList       bool   `yaml:"attachList" doc:"attach the whole list (CSV) to a new ticket that has no room for it"`
+	RunURL           string `yaml:"runURL" format:"link" doc:"link new tickets to the run: https://ci.example.com/runs/{run}; {run} is its id"`
+
 	Reopen             string        `yaml:"reopen" default:"within" enum:"never,within,always" doc:"when its problem is back, reopen a closed ticket; else file a new one"`
 	ReopenWithin       time.Duration `yaml:"reopenWithin" default:"30d" min:"1h" doc:"closed at most so long ago"`
 	MaxReopens         int           `yaml:"maxReopens" default:"3" min:"0" max:"100" doc:"after so many reopenings only a comment; 0: no limit"`
@@ -130,6 +135,12 @@ func (j *Jira) validate(clusters []Cluster, f *findings) {
 	}
 	if !j.Credential().IsSet() && !f.mentions("jira", "token", "tokenFile") {
 		f.failToTell("jira.token", "is required to file tickets: set token or tokenFile")
+	}
+	if j.Parent != "" && !j.IsCloud() {
+		f.fail("jira.parent", "is Jira Cloud's: on Data Center set its Epic Link field in jira.fields")
+	}
+	if j.FingerprintField != "" && !strings.HasPrefix(j.FingerprintField, "customfield_") {
+		f.fail("jira.fingerprintField", "must be a custom field (customfield_…)")
 	}
 	if j.IsCloud() && j.Username == "" {
 		f.fail("jira.username", "is required by Jira Cloud: the e-mail address of the token's account")

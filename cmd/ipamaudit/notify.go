@@ -104,7 +104,7 @@ func ticketPolicy(c *config.Config) notify.TicketPolicy {
 		},
 		IssueType:  j.IssueType,
 		Priorities: map[checks.Severity]string{},
-		Components: j.Components, Labels: j.Labels, Assignee: j.Assignee, Fields: map[string]any{},
+		Components: j.Components, Labels: j.Labels, Assignee: j.Assignee, Fields: map[string]any{}, RunURL: j.RunURL,
 		MinSeverity: least, After: c.TicketAfterRuns, MaxNew: j.MaxNewTicketsPerRun,
 		Reopen: notify.ReopenMode(j.Reopen), ReopenWindow: j.ReopenWithin, MaxReopens: j.MaxReopens, ReopenVia: j.ReopenTransition,
 		WontFix: j.WontFixResolutions, AcceptedLabel: j.AcceptedLabel,
@@ -115,8 +115,14 @@ func ticketPolicy(c *config.Config) notify.TicketPolicy {
 			p.Priorities[s] = name
 		}
 	}
+	if j.Parent != "" {
+		p.Fields["parent"] = map[string]any{"key": j.Parent}
+	}
 	for _, f := range j.Fields {
 		p.Fields[f.ID] = f.Value
+	}
+	if j.AttachList {
+		p.AttachOver = notify.MaxRows
 	}
 	if j.MaxReopens == 0 {
 		p.MaxReopens = -1 // no limit
@@ -221,6 +227,7 @@ func jiraClient(j *config.Jira, log *slog.Logger) (notify.Tracker, error) {
 	}
 	return jira.New(jira.Options{
 		Flavour: flavour, BaseURL: j.APIBaseURL, BrowseURL: j.BrowseBaseURL, User: j.Username, Token: token,
+		FingerprintField: j.FingerprintField,
 		Transport: notify.NewTransport(notify.TransportOptions{
 			Timeout: j.Timeout, Rate: j.RequestsPerSecond, RootCAs: roots, Secrets: notify.SecretForms(j.Username, token), Log: log, Version: buildVersion(),
 		}),
@@ -280,8 +287,7 @@ func (d *diagnosis) notifiers(ctx context.Context, c *config.Config) {
 		t, err := jiraClient(&c.Jira, log)
 		for _, project := range projects(c) {
 			if err == nil {
-				p := ticketPolicy(c)
-				err = t.Preflight(ctx, notify.NewIssue{Project: project, Type: p.IssueType, Components: p.Components, Assignee: p.Assignee, Fields: p.Fields})
+				err = t.Preflight(ctx, ticketPolicy(c).Blank(project))
 			}
 			if err != nil {
 				d.gap(&d.notify, "jira", "%s", oneLine(err))

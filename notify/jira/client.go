@@ -50,6 +50,9 @@ type Options struct {
 	User string
 	// Token is an API token on Cloud, a personal access token on Data Center.
 	Token string
+	// FingerprintField is the id (customfield_10050) of a text field that tickets
+	// are found by; "" finds them by a label each.
+	FingerprintField string
 	// Transport sends the requests, usually a notify.Transport.
 	Transport http.RoundTripper
 }
@@ -198,8 +201,12 @@ func (c *Client) text(resp *gojira.Response, err error) error {
 
 // issueFields are what is read of an issue. Cloud's search brings the id alone
 // unless fields are named.
-func issueFields() []string {
-	return []string{"summary", "description", "labels", "status", "resolution", "resolutiondate", "creator"}
+func (c *Client) issueFields() []string {
+	fields := []string{"summary", "description", "labels", "status", "resolution", "resolutiondate", "creator"}
+	if c.o.FingerprintField != "" {
+		fields = append(fields, c.o.FingerprintField)
+	}
+	return fields
 }
 
 func (c *Client) issue(i gojira.Issue) notify.Issue {
@@ -208,7 +215,7 @@ func (c *Client) issue(i gojira.Issue) notify.Issue {
 	if f == nil {
 		return out
 	}
-	out.Summary, out.Description, out.Labels = f.Summary, f.Description, f.Labels
+	out.Summary, out.Description, out.Labels = f.Summary, f.Description, slices.Concat(f.Labels, c.fieldLabels(f))
 	if f.Creator != nil {
 		out.Created = c.me != "" && c.me == c.userName(f.Creator)
 	}

@@ -21,7 +21,7 @@ func issuePath(id string, more ...string) string {
 // Get implements notify.Tracker. Reading by id is consistent and follows moves.
 func (c *Client) Get(ctx context.Context, id string) (notify.Issue, error) {
 	var i gojira.Issue
-	if err := c.do(ctx, http.MethodGet, issuePath(id)+"?fields="+strings.Join(issueFields(), ","), nil, &i); err != nil {
+	if err := c.do(ctx, http.MethodGet, issuePath(id)+"?fields="+strings.Join(c.issueFields(), ","), nil, &i); err != nil {
 		return notify.Issue{}, err
 	}
 	return c.issue(i), nil
@@ -31,7 +31,7 @@ func (c *Client) Get(ctx context.Context, id string) (notify.Issue, error) {
 func (c *Client) Create(ctx context.Context, n notify.NewIssue) (notify.Issue, error) {
 	f := &gojira.IssueFields{
 		Project: gojira.Project{Key: n.Project}, Type: gojira.IssueType{Name: n.Type},
-		Summary: n.Summary, Description: n.Description, Labels: n.Labels,
+		Summary: n.Summary, Description: n.Description,
 	}
 	if n.Priority != "" {
 		f.Priority = &gojira.Priority{Name: n.Priority}
@@ -40,10 +40,15 @@ func (c *Client) Create(ctx context.Context, n notify.NewIssue) (notify.Issue, e
 		f.Components = append(f.Components, &gojira.Component{Name: name})
 	}
 	unknowns := maps.Clone(n.Fields)
+	if unknowns == nil {
+		unknowns = map[string]any{}
+	}
+	labels, field := c.split(n.Labels)
+	f.Labels = labels
+	if len(field) > 0 {
+		unknowns[c.o.FingerprintField] = strings.Join(field, " ")
+	}
 	if n.Assignee != "" {
-		if unknowns == nil {
-			unknowns = map[string]any{}
-		}
 		unknowns["assignee"] = map[string]string{c.userKey(): n.Assignee}
 	}
 	f.Unknowns = unknowns
@@ -71,8 +76,18 @@ func (c *Client) Edit(ctx context.Context, id string, e notify.Edit) error {
 	if len(fields) > 0 {
 		body["fields"] = fields
 	}
+	labels, field := c.split(e.AddLabels)
+	if len(field) > 0 {
+		now, err := c.Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		_, have := c.split(now.Labels)
+		fields[c.o.FingerprintField] = strings.Join(slices.Concat(have, field), " ")
+		body["fields"] = fields
+	}
 	var add []map[string]string
-	for _, l := range e.AddLabels {
+	for _, l := range labels {
 		add = append(add, map[string]string{"add": l})
 	}
 	if len(add) > 0 {
@@ -80,6 +95,27 @@ func (c *Client) Edit(ctx context.Context, id string, e notify.Edit) error {
 	}
 	resp, err := c.api.Issue.UpdateIssueWithContext(ctx, url.PathEscape(id), body)
 	return c.check(resp, err, true, "edit "+id)
+}
+
+// split takes the labels out that have their place in the fingerprint field.
+func (c *Client) split(labels []string) (others, field []string) {
+	if c.o.FingerprintField == "" {
+		return labels, nil
+	}
+	for _, l := range labels {
+		if strings.HasPrefix(l, notify.FingerprintLabel("")) {
+			field = append(field, l)
+		} else {
+			others = append(others, l)
+		}
+	}
+	return others, field
+}
+
+// fieldLabels are the labels that the fingerprint field stands for.
+func (c *Client) fieldLabels(f *gojira.IssueFields) []string {
+	text, _ := f.Unknowns[c.o.FingerprintField].(string)
+	return strings.Fields(text)
 }
 
 type comment struct {

@@ -24,7 +24,7 @@ func (c *Client) Preflight(ctx context.Context, like notify.NewIssue) error {
 		}
 		c.me = c.userName(&me)
 	}
-	if err := c.permissions(ctx, like.Project); err != nil {
+	if err := c.permissions(ctx, like); err != nil {
 		return err
 	}
 	return c.createScreen(ctx, like)
@@ -33,21 +33,29 @@ func (c *Client) Preflight(ctx context.Context, like notify.NewIssue) error {
 // needed are the permissions without which tickets cannot be kept. Without
 // BROWSE_PROJECTS every search is empty. TRANSITION_ISSUES is missed when the
 // first ticket is to be reopened or closed.
-func needed() []string {
-	return []string{"BROWSE_PROJECTS", "CREATE_ISSUES", "EDIT_ISSUES", "ADD_COMMENTS"}
+func needed(like notify.NewIssue) []string {
+	out := []string{"BROWSE_PROJECTS", "CREATE_ISSUES", "EDIT_ISSUES", "ADD_COMMENTS"}
+	if like.Attach {
+		out = append(out, "CREATE_ATTACHMENTS")
+	}
+	if like.Link {
+		out = append(out, "LINK_ISSUES")
+	}
+	return out
 }
 
-func (c *Client) permissions(ctx context.Context, project string) error {
+func (c *Client) permissions(ctx context.Context, like notify.NewIssue) error {
+	project := like.Project
 	var have struct {
 		Permissions map[string]struct {
 			Have bool `json:"havePermission"`
 		} `json:"permissions"`
 	}
-	path := "rest/api/2/mypermissions?projectKey=" + url.QueryEscape(project) + "&permissions=" + strings.Join(needed(), ",")
+	path := "rest/api/2/mypermissions?projectKey=" + url.QueryEscape(project) + "&permissions=" + strings.Join(needed(like), ",")
 	if err := c.do(ctx, http.MethodGet, path, nil, &have); err != nil {
 		return err
 	}
-	lacking := slices.DeleteFunc(needed(), func(p string) bool { return have.Permissions[p].Have })
+	lacking := slices.DeleteFunc(needed(like), func(p string) bool { return have.Permissions[p].Have })
 	if len(lacking) > 0 {
 		return fmt.Errorf("jira: project %s: this account lacks %s", project, strings.Join(lacking, ", "))
 	}
@@ -89,9 +97,16 @@ func (c *Client) createScreen(ctx context.Context, like notify.NewIssue) error {
 	if like.Assignee != "" {
 		ours = append(ours, "assignee")
 	}
+	if like.Priority != "" {
+		ours = append(ours, "priority")
+	}
+	if c.o.FingerprintField != "" {
+		ours = append(ours, c.o.FingerprintField)
+	}
 	var absent, required []string
 	for _, o := range ours {
-		if !slices.ContainsFunc(fields, func(f metaRow) bool { return f.id() == o }) {
+		// A parent can be set where no screen has it.
+		if o != "parent" && !slices.ContainsFunc(fields, func(f metaRow) bool { return f.id() == o }) {
 			absent = append(absent, o)
 		}
 	}
@@ -103,7 +118,7 @@ func (c *Client) createScreen(ctx context.Context, like notify.NewIssue) error {
 	}
 	switch {
 	case len(absent) > 0:
-		return fmt.Errorf("jira: project %s: the create screen of %s lacks %s (without labels a ticket is not found again)",
+		return fmt.Errorf("jira: project %s: the create screen of %s lacks %s: put it there (without labels no ticket is found again), or leave its setting empty",
 			project, issueType, strings.Join(absent, ", "))
 	case len(required) > 0:
 		return fmt.Errorf("jira: project %s: the create screen of %s requires %s: give them values in the configuration",

@@ -31,8 +31,12 @@ func (c *Client) Search(ctx context.Context, projects []string, recent time.Dura
 // Find implements notify.Tracker. A fingerprint is one word in every analyser of
 // text that Jira has.
 func (c *Client) Find(ctx context.Context, fingerprint string) ([]notify.Issue, error) {
-	return c.search(ctx, fmt.Sprintf("labels = %s OR description ~ %s ORDER BY created ASC",
-		quote(notify.FingerprintLabel(fingerprint)), quote(fingerprint)), nil)
+	field := ""
+	if number, ok := strings.CutPrefix(c.o.FingerprintField, "customfield_"); ok {
+		field = fmt.Sprintf("cf[%s] ~ %s OR ", number, quote(fingerprint))
+	}
+	return c.search(ctx, fmt.Sprintf("%slabels = %s OR description ~ %s ORDER BY created ASC",
+		field, quote(notify.FingerprintLabel(fingerprint)), quote(fingerprint)), nil)
 }
 
 // quote writes a JQL string. Everything is quoted: DO, INT and many others are
@@ -54,7 +58,7 @@ const (
 // pages by token, Data Center has only that one and pages by offset.
 func (c *Client) search(ctx context.Context, jql string, reconcile []string) ([]notify.Issue, error) {
 	var out []notify.Issue
-	body := map[string]any{"jql": jql, "fields": issueFields(), "maxResults": pageSize}
+	body := map[string]any{"jql": jql, "fields": c.issueFields(), "maxResults": pageSize}
 	path := "rest/api/2/search"
 	if c.o.Flavour == Cloud {
 		path += "/jql"

@@ -1,6 +1,7 @@
 package fakejira
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -33,6 +34,14 @@ func (s *Server) clause(c *call, field, op string, operands []string) (predicate
 		return anyOf(field, op, operands, func(i *Issue) []string { return append([]string{i.ID, i.Key}, i.PreviousKeys...) }, strings.EqualFold)
 	case "labels":
 		return anyOf(field, op, operands, func(i *Issue) []string { return i.Labels }, func(a, b string) bool { return a == b })
+	default:
+		if m := customFieldClause.FindStringSubmatch(field); m != nil {
+			return contains(field, op, operands, func(i *Issue) string {
+				var text string
+				_ = json.Unmarshal(i.Fields["customfield_"+m[1]], &text) // no text, no word
+				return text
+			})
+		}
 	case "description":
 		return contains(field, op, operands, func(i *Issue) string { return i.Description })
 	case "issuetype", "type":
@@ -73,6 +82,8 @@ func (s *Server) clause(c *call, field, op string, operands []string) (predicate
 	}
 	return nil, refuse("Field '%s' does not exist or you do not have permission to view it.", field)
 }
+
+var customFieldClause = regexp.MustCompile(`^cf\[(\d+)\]$`)
 
 // contains is the search for a word in a text. How Jira takes text apart is not
 // documented; this takes no chances and leaves what a colon joins together.
