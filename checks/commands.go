@@ -299,6 +299,9 @@ func restartAgent(node string) string {
 	return "kubectl delete pod -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node)
 }
 
+// Quote makes s one word for a POSIX shell, as the commands of findings have it.
+func Quote(s string) string { return quote(s) }
+
 // quote makes s one word for a POSIX shell. Names come from the cluster and
 // are not trusted.
 func quote(s string) string {

@@ -134,7 +134,7 @@ func TestIPAMConfigUnread(t *testing.T) {
 		l = fabric()
 		l.Peers = nil
 		l.Coverage.Set(ipam.ResBGPPeers, status, 0, "")
-		if out := l.run(ipamConfig()); out.Status != StatusUnknown || !strings.Contains(out.Reason, "BGPPeers were not read") {
+		if out := l.run(ipamConfig()); out.Status != StatusUnknown || !strings.Contains(out.Reason, "bgppeers were not read") {
 			t.Errorf("no mesh, and the peers are %s: %s %s", status, out.Status, out.Reason)
 		}
 		l.BGP.Mesh = true

@@ -98,7 +98,7 @@ func (s *Snapshot) CarriesAddress(ip netip.Addr, p *Pool, owner, borrower *Node)
 	case by == Nobody:
 		return AtRisk, "programClusterRoutes leaves the routes of pool " + p.Name + " to neither Felix nor BIRD"
 	case !s.Coverage.Read(ResBGPConfig) && !s.Coverage.Read(ResBGPPeers):
-		return CarryUnknown, "BGPConfiguration and BGPPeers were not read"
+		return CarryUnknown, "bgpconfigurations and bgppeers were not read"
 	case p.DisableBGPExport:
 		return AtRisk, "pool " + p.Name + " has disableBGPExport, so no node announces the borrowed address"
 	case s.Coverage.Refused(ResBGPConfig):
@@ -106,7 +106,7 @@ func (s *Snapshot) CarriesAddress(ip netip.Addr, p *Pool, owner, borrower *Node)
 	case s.inMesh(owner) && s.inMesh(borrower):
 		return Carried, "the node-to-node mesh carries host routes"
 	case !s.Coverage.Read(ResBGPPeers):
-		return CarryUnknown, "the node-to-node mesh does not join these nodes and BGPPeers were not read"
+		return CarryUnknown, "the node-to-node mesh does not join these nodes and bgppeers were not read"
 	case owner == nil || borrower == nil:
 		return CarryUnknown, "the nodes are not known"
 	}

@@ -72,7 +72,7 @@ func (p tablePage) foot(v *view) {
 	}
 	p.items(3, st, "", items)
 	if n := v.Totals.Critical + v.Totals.High + v.Totals.Medium + v.Totals.Low; n > 0 && !p.details {
-		p.prose(3, dim, "", "all steps in order, with the names filled in: -o markdown or -o json")
+		p.prose(3, dim, "", "all steps in order, with the names filled in: --details (or -o markdown, -o json)")
 	}
 }
 
@@ -224,7 +224,7 @@ func (p tablePage) remediation(f *audit.Finding, written map[string]string) {
 	case !withCommands && len(s.Commands) > 0:
 		p.prose(7, dim, "", "commands and what to mind: ipamaudit checks "+f.Check)
 	case more > 0:
-		p.prose(7, dim, "", text.Plural(more, "more step")+": ipamaudit checks "+f.Check)
+		p.prose(7, dim, "", text.Plural(more, "more step")+": --details")
 	}
 }
 

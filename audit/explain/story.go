@@ -102,6 +102,9 @@ type Input struct {
 	Gaps     []Gap
 	// Note is what else must be said about how the snapshot came about.
 	Note string
+	// Moving is true where what was seen of the subject may be of different
+	// moments: a problem is then none before somebody looks again.
+	Moving bool
 }
 
 // Explain tells the story of a subject that Resolve returned.
@@ -123,6 +126,12 @@ func Explain(in Input, subject checks.Subject) Story {
 		in.explainPool(&s)
 	}
 	in.unseen(&s)
+	if in.Moving {
+		s.Incomplete = true
+		if s.Verdict.Status == Problem {
+			s.Verdict.Status = Doubt
+		}
+	}
 	s.settle()
 	return s
 }

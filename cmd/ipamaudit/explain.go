@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -76,7 +78,7 @@ func (a *app) explain(ctx context.Context, cmd *cobra.Command, in *input, asked,
 	if err != nil {
 		return err
 	}
-	w := &witnesses{asked: asked, by: map[string]witness{}}
+	w := newWitnesses(asked)
 	for i := range targets {
 		targets[i].Source = w.listen(targets[i].Name, targets[i].Source)
 	}
@@ -94,6 +96,7 @@ func (a *app) explain(ctx context.Context, cmd *cobra.Command, in *input, asked,
 	if err := inputErrors(rep, targets); err != nil {
 		return err
 	}
+	w.confirm(ctx, rep)
 	answer, err := w.answer(rep)
 	if err != nil {
 		return err
@@ -124,7 +127,7 @@ func (a *app) writeAnswer(answer *explain.Answer, in *input, format string) erro
 func (in *input) again(command string) string {
 	add := func(flag, value string) {
 		if value != "" {
-			command += " " + flag + " " + shellWord(value)
+			command += " " + flag + " " + checks.Quote(value)
 		}
 	}
 	add("--config", in.configFile)
@@ -145,14 +148,16 @@ func (in *input) again(command string) string {
 // witness is what one cluster knows of the subject.
 type witness struct {
 	// snapshot is kept only where the cluster knows the subject: of a fleet most
-	// do not.
-	snapshot *ipam.Snapshot
-	meant    []checks.Subject
+	// do not. first is the first look's, where there was a second.
+	snapshot, first *ipam.Snapshot
+	meant           []checks.Subject
 	// near are names like the one that was asked for; unread what may hide it.
 	near   []string
 	unread []string
-	// note is about what a second look has shown.
-	note string
+	// note is about what a second look has shown; moving says that the subject
+	// itself may have been in motion.
+	note   string
+	moving bool
 }
 
 // witnesses listen to the clusters' snapshots on their way to the checks.
@@ -160,12 +165,18 @@ type witnesses struct {
 	asked string
 	mu    sync.Mutex
 	by    map[string]witness
+	again map[string]audit.Rechecker
+}
+
+func newWitnesses(asked string) *witnesses {
+	return &witnesses{asked: asked, by: map[string]witness{}, again: map[string]audit.Rechecker{}}
 }
 
 // listen wraps a source; one that can look again still can.
 func (w *witnesses) listen(name string, src audit.Source) audit.Source {
 	heard := &witnessed{Source: src, hear: func(s *ipam.Snapshot, again bool) { w.hear(name, s, again) }}
 	if r, ok := src.(audit.Rechecker); ok {
+		w.again[name] = r
 		return &witnessedAgain{heard, r}
 	}
 	return heard
@@ -218,15 +229,58 @@ func (w *witnesses) hear(name string, s *ipam.Snapshot, again bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if before := w.by[name]; again && !slices.Equal(before.meant, one.meant) {
-		before.note = "it changed while the cluster was being read: ask again"
+	before := w.by[name]
+	if again && (!slices.Equal(before.meant, one.meant) || !atRest(cmp.Or(before.first, before.snapshot), s, one.meant)) {
+		before.note, before.moving = "it changed while the cluster was being read: ask again", true
 		w.by[name] = before
 		return
 	}
 	if again {
+		one.first = cmp.Or(before.first, before.snapshot)
 		one.note = "objects that changed while the cluster was being read are left out"
 	}
 	w.by[name] = one
+}
+
+// atRest reports whether the second look has left alone who an address is
+// booked for and who has it: an address is there whatever becomes of it.
+func atRest(first, second *ipam.Snapshot, meant []checks.Subject) bool {
+	for _, m := range meant {
+		ip, err := netip.ParseAddr(m.Name)
+		if m.Kind != checks.KindIP || err != nil || first == nil {
+			continue
+		}
+		_, booked := first.AllocationOf(ip)
+		_, still := second.AllocationOf(ip)
+		if booked != still || len(first.PodsAt(ip)) != len(second.PodsAt(ip)) {
+			return false
+		}
+	}
+	return true
+}
+
+// confirm looks again at everything that moves where a story tells of a
+// problem. The checks have done so only for what they found, and a story says
+// more: a pod that came or went between two lists would be one.
+func (w *witnesses) confirm(ctx context.Context, rep *audit.Report) {
+	for i := range rep.Clusters {
+		c := &rep.Clusters[i]
+		one, source := w.by[c.Name], w.again[c.Name]
+		if source == nil || len(one.meant) != 1 || explain.Explain(explainInput(one, c), one.meant[0]).Verdict.Status != explain.Problem {
+			continue
+		}
+		first := cmp.Or(one.first, one.snapshot)
+		resources := slices.DeleteFunc(ipam.MovingResources(), func(r ipam.Resource) bool { return !first.Coverage.Read(r) })
+		settled, err := source.Again(ctx, first, resources)
+		switch {
+		case err != nil:
+			one.moving = true
+			one.note = fmt.Sprintf("what was in motion while the cluster was being read: it could not be read again (%v)", err)
+			w.by[c.Name] = one
+		case settled != first:
+			w.hear(c.Name, settled, true)
+		}
+	}
 }
 
 // answer tells the stories, cluster by cluster.
@@ -263,7 +317,7 @@ func (w *witnesses) answer(rep *audit.Report) (*explain.Answer, error) {
 
 // explainInput is the snapshot with what the checks said about it.
 func explainInput(one witness, c *audit.ClusterReport) explain.Input {
-	in := explain.Input{Snapshot: one.snapshot, Note: one.note}
+	in := explain.Input{Snapshot: one.snapshot, Note: one.note, Moving: one.moving}
 	for i := range c.Findings {
 		f := explain.Finding{Fingerprint: c.Findings[i].Fingerprint, Finding: c.Findings[i].Finding}
 		if sup := c.Findings[i].Suppressed; sup != nil {

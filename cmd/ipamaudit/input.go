@@ -120,22 +120,12 @@ func (c chosen) kubectl() string {
 	}
 	out := "kubectl"
 	if c.kubeconfig != "" {
-		out += " --kubeconfig " + shellWord(c.kubeconfig)
+		out += " --kubeconfig " + checks.Quote(c.kubeconfig)
 	}
 	if c.context != "" {
-		out += " --context " + shellWord(c.context)
+		out += " --context " + checks.Quote(c.context)
 	}
 	return out
-}
-
-// shellWord is s as one word for a shell.
-func shellWord(s string) string {
-	if s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:/@=-", r))
-	}) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 func (in *input) clusters(a *app, c *config.Config) ([]chosen, bool, error) {
