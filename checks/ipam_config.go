@@ -278,6 +278,7 @@ func borrowRisk(in *Input) (*ipam.Pool, string) {
 				return p, why
 			case ipam.CarryUnknown:
 				unknown = "how borrowed addresses of pool " + p.Name + " are routed: " + why
+			case ipam.Carried:
 			}
 		}
 	}

@@ -19,7 +19,9 @@ const root = "../.."
 var binDir string
 
 func TestMain(m *testing.M) {
-	tool() // a remediation's shell calls this program as kubectl or calicoctl
+	if code, is := tool(); is {
+		os.Exit(code) // a remediation's shell called this program as kubectl or calicoctl
+	}
 	dir, err := os.MkdirTemp("", "ipamaudit-e2e-")
 	if err != nil {
 		panic(err)
