@@ -1,0 +1,207 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"ipamaudit/test/bed"
+)
+
+// TestAgentFootprint runs the agent as the DaemonSet does, in a network
+// namespace with as many real routes as a node of a cluster of 5,000 has, while
+// pods come and go, and measures what docs/routes.md says that it costs.
+func TestAgentFootprint(t *testing.T) {
+	needs(t, "agent")
+	if _, err := exec.LookPath("ip"); err != nil || os.Getuid() != 0 {
+		t.Skip("needs root and iproute2, to make a network namespace with routes in it")
+	}
+	c := bed.New(t, bed.Options{Name: "kubestage", Calico: bed.CalicoV1})
+	pool := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": string(bed.CalicoV1), "kind": "IPPool", "metadata": map[string]any{"name": "large"},
+		"spec": map[string]any{"cidr": "10.128.0.0/9", "blockSize": int64(26), "ipipMode": "Never", "vxlanMode": "Always", "nodeSelector": "all()"},
+	}}
+	if err := c.Load(t.Context(), append(bed.Kubestage(bed.CalicoV1), pool)); err != nil {
+		t.Fatal(err)
+	}
+	manifests := render(t, "deploy/agent")
+	if err := c.Apply(t.Context(), false, manifests...); err != nil {
+		t.Fatal(err)
+	}
+	request, limit := agentMemory(t, manifests)
+	token, _ := agentPod(t, c, "kubestage1001")
+	admin, err := kubernetes.NewForConfig(c.Admin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ blocks, pods int }{{20, 20}, {200, 110}, {20000, 110}} {
+		t.Run(fmt.Sprintf("%d blocks and %d pods", tc.blocks, tc.pods), func(t *testing.T) {
+			ns := newNamespace(t, c)
+			ns.fill(tc.blocks, tc.pods)
+			kc := kubeconfigOf(t, c.Name, &clientcmdapi.Cluster{Server: ns.server, TLSServerName: "127.0.0.1", CertificateAuthorityData: c.Admin().CAData}, &clientcmdapi.AuthInfo{Token: token})
+			path, err := program()
+			if err != nil {
+				t.Fatal(err)
+			}
+			agent := exec.CommandContext(t.Context(), "ip", "netns", "exec", ns.name, path, "agent", "--node", "kubestage1001", "--namespace", agentNamespace,
+				"--kubeconfig", kc, "--poll", "1s", "--quiet", "1s", "--log-format", "text")
+			agent.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "GOMEMLIMIT=" + strconv.Itoa(limit)}
+			var log bytes.Buffer
+			agent.Stdout, agent.Stderr = &log, &log
+			if err := agent.Start(); err != nil {
+				t.Fatal(err)
+			}
+			// Each second a pod, a look and a write: an hour of the usual pace.
+			const looks = 12
+			for i := range looks {
+				time.Sleep(time.Second)
+				ns.ip("route", "replace", "blackhole", fmt.Sprintf("10.128.0.%d/32", 128+i%100))
+			}
+			peak, cpu := footprint(t, agent.Process.Pid)
+			_ = agent.Process.Kill()
+			_ = agent.Wait()
+			cm, err := admin.CoreV1().ConfigMaps(agentNamespace).Get(t.Context(), "kubestage1001", metav1.GetOptions{})
+			if err != nil {
+				t.Fatalf("%v; the agent says:\n%s", err, log.String())
+			}
+			t.Logf("%d bytes of table, %d bytes of object; %d MiB at its peak (request %d, limit %d), %s of CPU for each of %d looks and writes",
+				len(cm.BinaryData["routes.gz"]), cm.Size(), peak>>20, request>>20, limit>>20, (cpu / looks).Round(time.Millisecond), looks)
+			if peak > limit*3/4 {
+				t.Errorf("the limit of %d MiB leaves too little room", limit>>20)
+			}
+			if tc.blocks < 1000 && peak > request*5/4 {
+				t.Errorf("it needs more than the %d MiB that it asks for", request>>20)
+			}
+		})
+	}
+}
+
+// agentMemory is what the DaemonSet asks for and may have, in bytes.
+func agentMemory(t *testing.T, manifests []*unstructured.Unstructured) (request, limit int) {
+	t.Helper()
+	set := only[appsv1.DaemonSet](t, manifests, "DaemonSet")
+	r := set.Spec.Template.Spec.Containers[0].Resources
+	return int(r.Requests.Memory().Value()), int(r.Limits.Memory().Value())
+}
+
+// footprint is the most memory that a process ever had, and the CPU time that it took.
+func footprint(t *testing.T, pid int) (peak int, cpu time.Duration) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if kib, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(kib), "kB")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			peak = n << 10
+		}
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	const tick = 10 * time.Millisecond    // USER_HZ
+	for _, field := range fields[11:13] { // utime, stime
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cpu += time.Duration(n) * tick
+	}
+	return peak, cpu
+}
+
+// namespace is a network namespace with a way to the API server.
+type namespace struct {
+	t            *testing.T
+	name, server string
+}
+
+func newNamespace(t *testing.T, c *bed.Cluster) *namespace {
+	t.Helper()
+	n := &namespace{t: t, name: fmt.Sprintf("ipamaudit-e2e-%d", os.Getpid())}
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), "ip", args...).CombinedOutput(); err != nil {
+			t.Skipf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	run("netns", "add", n.name)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", n.name).Run() })
+	outside := fmt.Sprintf("ia%d", os.Getpid())
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", outside).Run() }) // the namespace takes its time to end
+	run("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", n.name)
+	run("addr", "add", "169.254.77.1/30", "dev", outside)
+	run("link", "set", outside, "up")
+	n.ip("addr", "add", "169.254.77.2/30", "dev", "eth0")
+	n.ip("link", "set", "lo", "up")
+	n.ip("link", "set", "eth0", "up")
+	relay, err := net.Listen("tcp4", "169.254.77.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { relay.Close() })
+	n.server = "https://" + relay.Addr().String()
+	go func() {
+		for {
+			in, err := relay.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", strings.TrimPrefix(c.URL, "https://"))
+			if err != nil {
+				in.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(in, out); in.Close() }()
+			go func() { _, _ = io.Copy(out, in); out.Close() }()
+		}
+	}()
+	return n
+}
+
+func (n *namespace) ip(args ...string) {
+	n.t.Helper()
+	if out, err := exec.CommandContext(n.t.Context(), "ip", append([]string{"-n", n.name}, args...)...).CombinedOutput(); err != nil {
+		n.t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+// fill makes the routes of a node: one to each block of the others, two blocks
+// of its own that are dropped, and one to each pod.
+func (n *namespace) fill(blocks, pods int) {
+	n.t.Helper()
+	var batch strings.Builder
+	for i := range blocks {
+		block := fmt.Sprintf("10.%d.%d.%d/26", 128+(i+2)>>10, (i+2)>>2&255, (i+2)<<6&255)
+		fmt.Fprintf(&batch, "route add %s via 169.254.77.1 proto 80\n", block)
+	}
+	batch.WriteString("route add blackhole 10.128.0.0/26 proto 80\nroute add blackhole 10.128.0.64/26 proto 80\nroute add default via 169.254.77.1\n")
+	for i := range pods {
+		fmt.Fprintf(&batch, "route add 10.128.0.%d/32 dev eth0 scope link\n", i)
+	}
+	path := filepath.Join(n.t.TempDir(), "routes")
+	if err := os.WriteFile(path, []byte(batch.String()), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	n.ip("-batch", path)
+}
