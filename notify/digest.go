@@ -197,11 +197,11 @@ func (d *Digest) cluster(c *audit.ClusterReport) {
 
 // sinceLast are a cluster's findings as they look to whoever got the last digest.
 func (d *Digest) sinceLast(c *audit.ClusterReport) []audit.Finding {
-	out := make([]audit.Finding, len(c.Findings))
-	for i, f := range c.Findings {
-		out[i] = since(f, d.state.Untold[f.Fingerprint], d.policy.MinSeverity)
+	out := wentBefore(d.state, c, d.policy.MinSeverity)
+	for _, f := range c.Findings {
+		out = append(out, since(f, d.state.Untold[f.Fingerprint], d.policy.MinSeverity))
 	}
-	return append(out, wentBefore(d.state, c, d.policy.MinSeverity)...)
+	return out
 }
 
 // wasWorse lets a finding through that has fallen below the minimum: it is news.

@@ -29,6 +29,8 @@ type book struct {
 	missing    map[string]bool      // ids that a state did not know, of those loaded in this event
 	losses     []time.Time          // of the state, also those in which an older one took its place
 	restores   int                  // of older states
+	began      time.Time            // the first run of this event
+	judged     map[string]bool      // openings of tickets, once
 	labelled   map[string]time.Time // since when an issue has its label
 	takeovers  int
 	crashes    int
@@ -56,7 +58,7 @@ func newBook() *book {
 		problems: map[string]problemKey{baseline: baselineKey}, of: map[string]problemKey{}, seen: map[problemKey]notify.Seen{},
 		clean: map[problemKey]map[string]bool{}, changes: map[problemKey]int{}, humans: map[string]*human{},
 		read: map[string]int{}, peace: map[string]string{}, missing: map[string]bool{}, labelled: map[string]time.Time{},
-		channel: newChannelBook(),
+		channel: newChannelBook(), judged: map[string]bool{},
 	}
 }
 
@@ -75,6 +77,9 @@ func (b *book) stateLost() { b.losses = append(b.losses, time.Now()) }
 
 // sees notes what a run that begins knows and sees.
 func (b *book) sees(u *universe, loaded *audit.State, r *audit.Report, next *audit.State) {
+	if b.began.IsZero() {
+		b.began = time.Now()
+	}
 	known := map[string]bool{}
 	for _, ts := range loaded.Tickets {
 		known[ts.ID] = true
@@ -127,6 +132,7 @@ func (b *book) check(u *universe, since time.Time) {
 	b.channelTold(u, u.wentWell)
 	clear(b.missing)
 	clear(b.peace)
+	b.began = time.Time{}
 	for _, i := range all {
 		b.read[i.ID] = len(i.History)
 		switch {
@@ -285,9 +291,11 @@ func (b *book) single(u *universe, all []fakejira.Issue, since time.Time) {
 	for k, is := range open {
 		slices.SortFunc(is, func(a, b opened) int { return a.at.Compare(b.at) })
 		last := is[len(is)-1]
-		if len(is) < 2 || last.at.Before(since) {
+		opening := last.ID + " " + last.at.String()
+		if len(is) < 2 || last.at.Before(since) || b.judged[opening] {
 			continue
 		}
+		b.judged[opening] = true
 		for _, x := range is[:len(is)-1] {
 			if why := b.unknowable(u, x.Issue, last.Issue, last.at); why == "" {
 				b.violate("two tickets", "%v: %s opened at %s although %s is open since %s", k, last.Key, last.at.Format(time.DateTime), x.Key, x.at.Format(time.DateTime))
@@ -300,17 +308,24 @@ func (b *book) single(u *universe, all []fakejira.Issue, since time.Time) {
 // search did not show it, and either the state was lost, or the answer of its
 // creation was and search lagged for longer than it is waited for.
 func (b *book) unknowable(u *universe, x, other fakejira.Issue, at time.Time) string {
-	since := x.Created
+	labelled, described := x.Created, x.Created
 	for _, c := range x.History {
-		if c.What == "labels" {
-			since = c.At
+		switch {
+		case c.What == "labels":
+			labelled = c.At
+		case c.What == "description" && c.By == fakejira.Person:
+			described = c.At
 		}
 	}
-	shows := !since.Add(u.h.rules.lag).After(at) && slices.ContainsFunc(findable(x), func(l string) bool {
+	// A run searches before it creates.
+	shown := func(since time.Time) bool { return !since.Add(u.h.rules.lag).After(b.began) }
+	byLabel := shown(labelled) && slices.ContainsFunc(findable(x), func(l string) bool {
 		return strings.HasPrefix(l, "ipam-fp-") && slices.Contains(findable(other), l)
 	})
+	r, ours := notify.ParseRef(x.Description)
+	byText := shown(described) && ours && x.History[0].By == fakejira.Bot && slices.Contains(findable(other), notify.FingerprintLabel(r.Fingerprint))
 	switch {
-	case shows || !b.missing[x.ID]:
+	case byLabel || byText || !b.missing[x.ID]:
 		return ""
 	case slices.ContainsFunc(b.losses, func(t time.Time) bool { return !t.Before(x.Created) }):
 		return "the state was lost"

@@ -91,8 +91,8 @@ var webhookTitle = regexp.MustCompile(`"text":"Calico IPAM audit · ([0-9-]{10})
 // sections are those of a digest in which a cluster's check is named.
 type sections map[string]map[problemKey]bool
 
-func (s sections) name(k problemKey, any ...string) bool {
-	for _, section := range any {
+func (s sections) name(k problemKey, in ...string) bool {
+	for _, section := range in {
 		if s[section][k] {
 			return true
 		}
@@ -153,7 +153,7 @@ func origin(m fakeslack.Message) (run, part string) {
 
 // arrived reads the digests of this event's runs, and reports whether one came or
 // changed in it. final: one came, perhaps earlier, that nobody can change.
-func (c *channelBook) arrived(u *universe) (got sections, any, final bool) {
+func (c *channelBook) arrived(u *universe) (got sections, news, final bool) {
 	got = sections{}
 	for _, m := range u.slack.Messages(channel) {
 		if m.BotID == "" {
@@ -166,7 +166,7 @@ func (c *channelBook) arrived(u *universe) (got sections, any, final bool) {
 		c.final[run] = m.Webhook
 		text := string(m.Blocks)
 		if changed := c.texts[m.TS] != text; changed || c.replaced {
-			any = any || changed
+			news = news || changed
 			got.read(m.Blocks)
 		}
 		c.texts[m.TS] = text
@@ -175,13 +175,13 @@ func (c *channelBook) arrived(u *universe) (got sections, any, final bool) {
 		final = final || c.final[run]
 	}
 	c.runs = nil
-	return got, any, final
+	return got, news, final
 }
 
 // channelTold holds the rule after a run. wentWell: nothing stood in its way.
 func (b *book) channelTold(u *universe, wentWell bool) {
 	c := b.channel
-	got, any, final := c.arrived(u)
+	got, arrived, final := c.arrived(u)
 	wentWell = wentWell && !final // one digest a run: a later night's tells
 	for k, severity := range c.now {
 		before, told := c.told[k]
@@ -190,7 +190,7 @@ func (b *book) channelTold(u *universe, wentWell bool) {
 		case !checks.Worst(severity, before).AtLeast(checks.Medium),
 			got.name(k.problemKey, "New", "Worse", "Better", "Not audited"), c.unknown[k] && got.name(k.problemKey, notLookedAt):
 			c.told[k] = severity
-		case any:
+		case arrived:
 			b.violate("news lost", "the digest does not tell that %v is %s; the last one told %q", k, severity, before)
 		case wentWell:
 			b.violate("news withheld", "no digest tells that %v is %s; the last one told %q", k, severity, before)
@@ -203,11 +203,11 @@ func (b *book) channelTold(u *universe, wentWell bool) {
 		case c.unknown[k] && got.name(k.problemKey, notLookedAt): // the same run once more, which could not look any more
 		case !severity.AtLeast(checks.Medium), got.name(k.problemKey, "Resolved"):
 			delete(c.told, k)
-		case any:
+		case arrived:
 			b.violate("news lost", "the digest does not tell that %v is gone", k)
 		case wentWell:
 			b.violate("news withheld", "no digest tells that %v is gone", k)
 		}
 	}
-	c.replaced = c.replaced && !any && !wentWell
+	c.replaced = c.replaced && !arrived && !wentWell
 }

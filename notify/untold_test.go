@@ -35,7 +35,7 @@ func quiet(w *world) { w.o.Digest.Heartbeat = func(time.Time, time.Time) bool { 
 // Whatever kept a night's digest from a channel, the next one that arrives has
 // what that night found, what was gone by it, and who could not be audited.
 func TestNewsOfAFailedNight(t *testing.T) {
-	for name, break_ := range map[string]func(w *world) (mend func()){
+	for name, breaks := range map[string]func(w *world) (mend func()){
 		"500s all night": func(w *world) func() {
 			w.slack.Inject(wire.Fault{Kind: wire.ServerError})
 			return w.slack.ClearFaults
@@ -65,7 +65,7 @@ func TestNewsOfAFailedNight(t *testing.T) {
 			_, err := w.night(sick("prod-1", checks.High, "node-a", "node-b"), healthy("prod-2"), healthy("prod-3"))
 			must(t, err)
 			// Night 2 is not: one gone, one new, one worse, one cluster down.
-			mend := break_(w)
+			mend := breaks(w)
 			worse := sick("prod-1", checks.High, "node-b", "node-c")
 			worse.Findings[0].Severity = checks.Critical
 			_, _ = w.night(worse, failed("prod-2"), sick("prod-3", checks.Medium, "node-z"))

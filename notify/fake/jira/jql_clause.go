@@ -14,6 +14,13 @@ import (
 // clause compiles one comparison. Jira checks the names in it: an unknown
 // project, status or resolution is an error, an unknown label is no hit.
 func (s *Server) clause(c *call, field, op string, operands []string) (predicate, error) {
+	if m := customFieldClause.FindStringSubmatch(field); m != nil {
+		return contains(field, op, operands, func(i *Issue) string {
+			var text string
+			_ = json.Unmarshal(i.Fields["customfield_"+m[1]], &text) // no text, no word
+			return text
+		})
+	}
 	switch field {
 	case "project":
 		for _, v := range operands {
@@ -34,14 +41,6 @@ func (s *Server) clause(c *call, field, op string, operands []string) (predicate
 		return anyOf(field, op, operands, func(i *Issue) []string { return append([]string{i.ID, i.Key}, i.PreviousKeys...) }, strings.EqualFold)
 	case "labels":
 		return anyOf(field, op, operands, func(i *Issue) []string { return i.Labels }, func(a, b string) bool { return a == b })
-	default:
-		if m := customFieldClause.FindStringSubmatch(field); m != nil {
-			return contains(field, op, operands, func(i *Issue) string {
-				var text string
-				_ = json.Unmarshal(i.Fields["customfield_"+m[1]], &text) // no text, no word
-				return text
-			})
-		}
 	case "description":
 		return contains(field, op, operands, func(i *Issue) string { return i.Description })
 	case "issuetype", "type":
