@@ -88,7 +88,7 @@ func otherSymptoms() []Symptom {
 		text(inPodEvents, "duplicate-ips", "already exists for an interface other than", "the node has a route for the address on another interface: a pod there still uses it"),
 		text(inPodEvents, "ipam-gc", "Error updating resource Key=IPAMBlock(", "a conflict that is tried again: noise, unless addresses stay booked"),
 
-		words(inTraffic, "blackholed-routes", "Everything on one node cannot reach a pod that all other nodes reach", "that node owns the block the pod borrowed from, and drops what it has no host route for"),
+		words(inTraffic, "blackholed-routes", "Everything on one node cannot reach a pod that all other nodes reach", "that node owns the block the pod borrowed from, and drops what it has no host route for. "+tablesNeeded),
 		words(inTraffic, "borrowed-ips", "A pod is reachable from some nodes and not from others", "its address is borrowed from another node's block, and the network does not carry its host route"),
 		words(inTraffic, "affinity-conflicts", "All pods of a block became unreachable at once, replies arrive at another node", "two nodes claim the block"),
 		words(inTraffic, "route-disagreement", "Half of the connections fail, by turns, or part of the cluster loses a block", "nodes have several next hops for it, or the wrong one"),
@@ -99,7 +99,7 @@ func otherSymptoms() []Symptom {
 		words(inTraffic, "ipam-data", "The whole pod network died, and all pools and blocks are gone", "somebody or an operator removed Calico's objects"),
 		words(inTraffic, "block-layout", "Intermittent time-outs since a pool's block size was changed", "blocks of two sizes overlap"),
 
-		text(inNodeRoutes, "blackholed-routes", "RTNETLINK answers: Invalid argument", "`ip route get ADDRESS` ends in a blackhole: this node drops the traffic"),
+		text(inNodeRoutes, "blackholed-routes", "RTNETLINK answers: Invalid argument", "`ip route get ADDRESS` ends in a blackhole: this node drops the traffic. "+tablesNeeded),
 		text(inNodeRoutes, "blackholed-routes", "blackhole 10.64.75.0/26 proto bird", "healthy on the block's owner (`proto 80` is Felix', `proto 12` is BIRD without a name); wrong only where a running pod's address has no longer prefix"),
 		text(inNodeRoutes, "blackholed-routes", "blackhole 10.0.2.1 proto bird", "a block of one address collides with its pod's own route"),
 		text(inNodeRoutes, "affinity-conflicts", "# Block … is pendingDeletion", "in bird_aggr.cfg: an affinity that is being released, or hangs there"),
@@ -143,7 +143,7 @@ func otherSymptoms() []Symptom {
 		text(inCalicoctl, "duplicate-ips", "has multiple owners.", "two pods or tunnels with one address"),
 		text(inCalicoctl, "handle-leaks", "handles with no matching IPs", "handles left over"),
 		text(inCalicoctl, "handle-leaks", "handles mentioned in blocks with no matching handle resource.", "addresses that nothing will ever free"),
-		text(inCalicoctl, "handle-leaks", "operation Delete is not supported on IPAMHandleKey", "an old calicoctl: delete handles with kubectl"),
+		text(inCalicoctl, "handle-leaks", "operation Delete is not supported on IPAMHandleKey", "calicoctl v3.24: delete handles with kubectl"),
 		text(inCalicoctl, "datastore-locked", "Datastore locked.", "somebody works on it, or has forgotten to unlock"),
 		text(inCalicoctl, "leaked-ips", "data store is not locked. Either lock the data store, or re-run with --force", "`ipam release --from-report` wants the datastore locked, and a report from after that"),
 		text(inCalicoctl, "leaked-ips", "the provided reports are all stale", "lock first, then `ipam check -o`: locking changes what the report is compared with"),
@@ -174,6 +174,9 @@ func otherSymptoms() []Symptom {
 		words(inObjects, "cluster-access", "The report says that a cluster failed, or checks are unknown", "what could not be read, and what that hides"),
 	}
 }
+
+// tablesNeeded says what ipamaudit needs to see it as well.
+const tablesNeeded = "ipamaudit sees it with [route tables](routes.md) only; from a laptop `routes: {exec: {enabled: true}}` for the cluster in the configuration"
 
 // SymptomPage is docs/symptoms.md.
 func SymptomPage() string {
