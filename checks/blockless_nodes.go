@@ -17,7 +17,7 @@ func blocklessNodes() Check {
 			"Having no block is normal as long as one is free: Calico claims the first with the first pod.",
 		Why: "The next pod there borrows an address from another node's block, which some networks cannot route, " +
 			"or, with strict affinity, stays in ContainerCreating. The node looks Ready all the time.",
-		How: "Per address family: the pools that are enabled, assign automatically, allow workloads and select the node. Where all of them are for some namespaces only (`namespaceSelector`) each namespace with pods on the node is looked at by itself. The node owns no block in any of them and " +
+		How: "Per address family: the pools that are enabled, assign automatically, allow workloads and select the node. Where some of them are for some namespaces only (`namespaceSelector`), each namespace with pods on the node is looked at by itself. The node owns no block in any of them and " +
 			"none is free (unclaimed and not wholly reserved; from Calico v3.32 also another node's empty block older than a minute). " +
 			"Cordoned nodes, the control plane, tainted nodes and nodes with host-network workloads only are left out unless a pod waits there for an address.",
 		SeverityNote: "Always high. Silent while a block is free.",

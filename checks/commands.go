@@ -241,6 +241,12 @@ func (c commands) usersOf(ips []netip.Addr) []string {
 	}
 }
 
+// podWith asks which pod has the address, running or not (the API server knows
+// this field selector for the first address of a pod).
+func podWith(ip string) string {
+	return "kubectl get pods -A -o wide --field-selector=status.podIP=" + ip
+}
+
 // releaseIP frees one address without any check of use
 // (calicoctl ipam release --ip, in all versions with calicoctl ipam).
 func (c commands) releaseIP(ip netip.Addr) string {

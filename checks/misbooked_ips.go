@@ -26,7 +26,7 @@ func misbookedIPs() Check {
 		Uses:         []ipam.Resource{ipam.ResNodes, ipam.ResCalicoNodes, ipam.ResKubeCtrl, ipam.ResClusterInfo, ipam.ResDaemonSets},
 		Params:       []Param{{Name: "minAge", Type: "duration", Default: "10m", Doc: "age below which a pod is not judged, since blocks and pods are read one after the other"}},
 		Example: func() []Step {
-			return misbookedSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, []string{"NODE"}, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}})
+			return misbookedSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, []string{"NODE"}, []string{"ADDRESS"}, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}})
 		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/12257", "https://github.com/projectcalico/calico/pull/13538",
@@ -43,7 +43,7 @@ func runMisbookedIPs(in *Input) Result {
 	}
 	var rows []Affected
 	var pods []*ipam.Pod
-	var nodes []string
+	var nodes, ips []string
 	otherNode, otherPod := 0, 0
 	for i := range in.Blocks {
 		for a := range in.Blocks[i].Allocations() {
@@ -68,7 +68,7 @@ func runMisbookedIPs(in *Input) Result {
 			default:
 				continue
 			}
-			pods = append(pods, p)
+			pods, ips = append(pods, p), append(ips, a.IP.String())
 			rows = append(rows, Affected{Kind: KindIP, Name: a.IP.String(), Note: podNote(p) + ", " + note + ", in block " + a.Block.CIDR.String()})
 		}
 	}
@@ -91,26 +91,34 @@ func runMisbookedIPs(in *Input) Result {
 		Subject:  Subject{Kind: KindCluster, Name: in.Cluster.Name},
 		Title:    "Addresses in use are booked for another node or pod, and Calico will free them",
 		Detail:   strings.Join(detail, ". ") + ".",
-		Affected: rows, Remediation: misbookedSteps(commandsFor(in.Snapshot), in, nodes, pods),
+		Affected: rows, Remediation: misbookedSteps(commandsFor(in.Snapshot), in, nodes, ips, pods),
 	}}}
 }
 
 // misbookedSteps: keep the collector off, make the node book under its own
 // name, then recreate the pods, then let the collector work again. Without the
 // first step the pods may lose their addresses halfway.
-func misbookedSteps(c commands, in *Input, nodes []string, pods []*ipam.Pod) []Step {
-	steps := []Step{{
-		Title:    "See for which pod and node the addresses are booked",
-		Commands: []string{"kubectl get " + c.resource(ipam.ResBlocks) + " -o yaml | grep -E 'cidr:|node:|pod:'", "kubectl get pods -A -o wide"},
+func misbookedSteps(c commands, in *Input, nodes, ips []string, pods []*ipam.Pod) []Step {
+	look := Step{
+		Title:    "See for which pod and node the addresses are booked, and which pods run with them",
+		Commands: []string{"kubectl get " + c.resource(ipam.ResBlocks) + " -o yaml | grep -E 'cidr:|node:|pod:'", "kubectl get pods -A -o wide --field-selector=status.phase=Running"},
 		Risk:     Safe, Verify: "The records still name another node or pod than the one that runs.",
-	}}
+	}
+	if len(ips) > 0 {
+		look.Commands = nil
+		for _, ip := range ips[:min(len(ips), 3)] {
+			look.Commands = append(look.Commands, "calicoctl ipam show --ip="+ip, podWith(ip))
+		}
+	}
+	steps := []Step{look}
 	grace := in.KubeCtrl.LeakGracePeriod
+	period := "kubectl get " + c.resource(ipam.ResKubeCtrl) + " default -o jsonpath='{.spec.controllers.node.leakGracePeriod}'"
 	hold := grace > 0 && !c.version.Lacks(ipam.GracePeriodSetting)
 	if hold {
 		steps = append(steps, Step{
-			Title:    "Keep the collector from freeing them meanwhile: switch it off",
-			Commands: []string{c.leakGracePeriod(0)},
-			Risk:     Safe, Verify: "kubectl get " + c.resource(ipam.ResKubeCtrl) + " default -o jsonpath='{.spec.controllers.node.leakGracePeriod}'   # 0s",
+			Title:    "Only if step 1 shows a running pod with the address: keep the collector from freeing it meanwhile. It is off for the whole cluster then, so leaks pile up until the last step",
+			Commands: []string{period + "   # write it down; empty means 15m0s", c.leakGracePeriod(0)},
+			Risk:     Disruptive, Verify: period + "   # 0s",
 		})
 	}
 	if len(nodes) > 0 {
@@ -135,9 +143,9 @@ func misbookedSteps(c commands, in *Input, nodes []string, pods []*ipam.Pod) []S
 	}
 	if hold {
 		steps = append(steps, Step{
-			Title:    "Switch the collector on again",
-			Commands: []string{c.leakGracePeriod(grace)},
-			Risk:     Safe, Verify: "kubectl get " + c.resource(ipam.ResKubeCtrl) + " default -o jsonpath='{.spec.controllers.node.leakGracePeriod}'   # " + grace.String(),
+			Title:    "If you switched the collector off: switch it on again, with the value that it had",
+			Commands: []string{c.leakGracePeriod(grace) + "   # what step 2 printed"},
+			Risk:     Safe, Verify: period + "   # " + grace.String(),
 		})
 	}
 	return steps

@@ -65,7 +65,7 @@ func TestMisbookedRemediation(t *testing.T) {
 	l.pod("n1", "10.0.0.20")
 	l.Blocks[0].Attributes[len(l.Blocks[0].Attributes)-1].Node = "n2"
 	steps := l.run(misbookedIPs()).Findings[0].Remediation
-	first, last := steps[1].Commands[0], steps[len(steps)-1].Commands[0]
+	first, last := steps[1].Commands[1], steps[len(steps)-1].Commands[0]
 	if !strings.Contains(first, `"leakGracePeriod":"0s"`) || !strings.Contains(last, `"leakGracePeriod":"15m0s"`) {
 		t.Errorf("first %q, last %q", first, last)
 	}

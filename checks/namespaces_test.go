@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -43,6 +44,23 @@ func TestPoolsForNamespaces(t *testing.T) {
 			l.pool("more-for-a", "10.3.0.0/24", 26).NamespaceSelector = "team == 'a'"
 			l.pod("n5", "10.1.0.1")
 		}, "", ""},
+		{"the pool for all is full, and a has one of its own with room", func(l *lab) {
+			*l = *newLab(1)
+			l.pool("for-all", "10.1.0.0/26", 26)
+			l.pool("for-a", "10.2.0.0/24", 26).NamespaceSelector = "team == 'a'"
+			l.Namespaces = []ipam.Namespace{{Name: "app", Labels: map[string]string{"team": "a"}}, {Name: "b"}}
+			l.Reservations = []ipam.Reservation{{Name: "all", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/26")}}}
+			l.block("10.2.0.0/26", "n1")
+			l.pod("n1", "10.2.0.0")
+		}, "", ""},
+		{"and b, which runs elsewhere, has no other", func(l *lab) {
+			*l = *newLab(2)
+			l.pool("for-all", "10.1.0.0/26", 26)
+			l.pool("for-a", "10.2.0.0/24", 26).NamespaceSelector = "team == 'a'"
+			l.Namespaces = []ipam.Namespace{{Name: "app", Labels: map[string]string{"team": "a"}}, {Name: "b"}}
+			l.block("10.1.0.0/26", "n1")
+			l.pod("n1", "10.1.0.0").Namespace = "b"
+		}, "n2 high", "for-all high"},
 		{"a full pool for a namespace without pods", func(l *lab) {
 			*l = *newLab(1)
 			l.pool("for-a", "10.1.0.0/26", 26).NamespaceSelector = "team == 'a'"

@@ -25,7 +25,7 @@ func poolUtilisation() Check {
 		How: "Addresses: allocated ÷ (addresses − reserved), with IPReservations and cool-down taken into account. " +
 			"Blocks: those that no IPAMBlock overlaps and no reservation covers wholly; from Calico v3.32 also other nodes' empty blocks older than a minute, " +
 			"which Calico takes over. Disabled, deleting and manual pools serve nobody. Nodes are grouped by the pools whose selector and allowed uses serve them; " +
-			"a full pool is no alarm while another pool serves the same nodes.",
+			"a full pool is no alarm while another pool serves the same nodes, and the same namespaces of their pods where a pool has a `namespaceSelector`.",
 		SeverityNote: "Critical when a node in use can get no address at all; high without a free block in all the pools a node may use, or from `highPercent` of the addresses; " +
 			"medium from `mediumPercent`, or when fewer than `scarcePercent` of the blocks are free. Pools for load balancers only are judged by addresses; " +
 			"a pool that selects no node (fixed addresses) is low at most.",

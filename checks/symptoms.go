@@ -17,6 +17,8 @@ type Symptom struct {
 	// or, in Words, what is observed.
 	Seen  string
 	Words bool
+	// If tells this row from others with the same text; it may be empty.
+	If string
 	// Means says what is behind it, Check is the id of the check that looks for it.
 	Means, Check string
 }
@@ -56,6 +58,10 @@ func Symptoms() []Symptom {
 func otherSymptoms() []Symptom {
 	text := func(where, check, seen, means string) Symptom {
 		return Symptom{Where: where, Seen: seen, Means: means, Check: check}
+	}
+	when := func(deciding string, s Symptom) Symptom {
+		s.If = deciding
+		return s
 	}
 	words := func(where, check, seen, means string) Symptom {
 		return Symptom{Where: where, Seen: seen, Words: true, Means: means, Check: check}
@@ -97,9 +103,14 @@ func otherSymptoms() []Symptom {
 		text(inAgentLog, "misbooked-ips", "Unable to create route for IP; the node it belongs to was not recorded in IPAM", "an old record without a node"),
 
 		text(inCollector, "leaked-ips", "Candidate IP leak", "an address without its pod; it is freed after the grace period"),
-		text(inCollector, "misbooked-ips", "Confirmed IP leak", "the collector frees it now: see that no running pod has the address"),
+		when("`node=` is not in `kubectl get nodes`", text(inCollector, "orphan-affinities", "Confirmed IP leak", "a node is gone, and what it booked is freed: healthy, unless its blocks stay")),
+		when("the node exists and a running pod has the `ip=`", text(inCollector, "misbooked-ips", "Confirmed IP leak", "an address in use is freed now")),
+		when("the same line again and again", text(inCollector, "ipam-gc", "Confirmed IP leak", "the collector does not get it done")),
+		when("none of these", text(inCollector, "leaked-ips", "Confirmed IP leak", "the collector does its work: the pod is gone and its address is freed")),
 		text(inCollector, "misbooked-ips", "Pod rescheduled on new node. Allocation no longer valid", "the record names another node than the pod's: a live address is about to be freed"),
-		text(inCollector, "misbooked-ips", "Successfully garbage collected leaked IP address", "freed; harmful only where the pod still runs"),
+		when("a running pod has the address", text(inCollector, "misbooked-ips", "Successfully garbage collected leaked IP address", "an address in use was freed: the next pod may get it, too")),
+		when("`node=` is gone, and its blocks stay", text(inCollector, "orphan-affinities", "Successfully garbage collected leaked IP address", "something else keeps the blocks")),
+		when("none of these", text(inCollector, "leaked-ips", "Successfully garbage collected leaked IP address", "freed, all is well; only many of them are worth a look at why they leak")),
 		text(inCollector, "leaked-ips", "Leaked IP address was not successfully garbage collected", "the collector tries again"),
 		text(inCollector, "orphan-affinities", "Calico Node referenced in IPAM data does not exist", "a node is gone and has left blocks or addresses"),
 		text(inCollector, "orphan-affinities", "Can't cleanup node yet - IPs still in use on this node", "a pod object or a tunnel address still names the node that is gone"),
@@ -177,6 +188,9 @@ func rowsAt(where string) []string {
 		seen := s.Seen
 		if !s.Words {
 			seen = "`" + seen + "`"
+		}
+		if s.If != "" {
+			seen += ", " + s.If
 		}
 		rest := fmt.Sprintf("%s | [`ipamaudit run --check %s`](checks/%s.md)", s.Means, s.Check, s.Check)
 		if texts[rest] == nil {

@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -36,7 +37,16 @@ func (p *Pool) Automatic() bool { return p.Enabled() && !p.Manual }
 // only (v3.31) count where at least one namespace matches, and only while no
 // other pool serves the node.
 func (s *Snapshot) Serving(n *Node, v4 bool, use Uses) []*Pool {
-	var general, restricted []*Pool
+	general, restricted := s.poolsOn(n, v4, use)
+	if len(general) > 0 {
+		return general
+	}
+	return restricted
+}
+
+// poolsOn are the pools that select the node: those for every namespace, and
+// those for some.
+func (s *Snapshot) poolsOn(n *Node, v4 bool, use Uses) (general, restricted []*Pool) {
 	for i := range s.Pools {
 		p := &s.Pools[i]
 		if p.IsV4() != v4 || !p.Automatic() || !p.AllowedUses.Has(use) || !p.Selects(n) {
@@ -49,10 +59,7 @@ func (s *Snapshot) Serving(n *Node, v4 bool, use Uses) []*Pool {
 			restricted = append(restricted, p)
 		}
 	}
-	if len(general) > 0 {
-		return general
-	}
-	return restricted
+	return general, restricted
 }
 
 // Share is a set of pools that some of the pods on a node may use together.
@@ -63,58 +70,104 @@ type Share struct {
 	Namespaces []string
 }
 
-// Shares returns the sets of pools that serve the node's workloads: one where a
-// pool serves every namespace, or nobody says which namespaces have pods; else
-// one for each way in which the namespaces with pods on the node may choose.
-// A full pool starves its namespace even while another namespace's has room.
+// Shares returns the sets of pools that serve the node's workloads: one for each
+// way in which the namespaces with pods on the node may choose (pools for all,
+// and those for the namespace). A full pool starves its namespace even while
+// another namespace's has room. On a node without pods it is the pools for all,
+// if a namespace with pods elsewhere has nothing else; else all of them
+// together, as where it was not read which namespaces have pods.
 func (s *Snapshot) Shares(n *Node, v4 bool) []Share {
-	pools := s.Serving(n, v4, UseWorkload)
-	if len(pools) == 0 {
+	general, restricted := s.poolsOn(n, v4, UseWorkload)
+	switch {
+	case len(general)+len(restricted) == 0:
 		return nil
+	case len(restricted) == 0:
+		return []Share{{Pools: general}}
+	case !s.Coverage.Read(ResNamespaces) || !s.Coverage.Read(ResPods):
+		return []Share{{Pools: together(general, restricted)}}
 	}
-	whole := []Share{{Pools: pools}}
-	if !pools[0].restricted() || !s.Coverage.Read(ResNamespaces) {
-		return whole
+	if here := s.sharesOf(general, restricted, s.namespacesOn(n)); len(here) > 0 {
+		return here
 	}
-	byPools := map[string]*Share{}
-	var out []*Share
-	for _, name := range s.namespacesOn(n) {
+	var any []*Pool
+	for _, share := range s.sharesOf(general, restricted, s.ix.podNamespaces) {
+		if len(share.Pools) == len(general) {
+			return []Share{{Pools: general}}
+		}
+		any = together(any, share.Pools)
+	}
+	if len(any) == 0 {
+		any = together(general, restricted)
+	}
+	return []Share{{Pools: any}}
+}
+
+// sharesOf are the different sets that these namespaces may use.
+func (s *Snapshot) sharesOf(general, restricted []*Pool, namespaces []string) []Share {
+	byPools := map[string]int{}
+	var out []Share
+	for _, name := range namespaces {
 		i := slices.IndexFunc(s.Namespaces, func(ns Namespace) bool { return ns.Name == name })
 		if i < 0 {
 			continue
 		}
-		var mine []*Pool
-		key := ""
-		for _, p := range pools {
+		mine := slices.Clone(general)
+		for _, p := range restricted {
 			if p.nsSel.Matches(s.Namespaces[i].Labels) {
-				mine, key = append(mine, p), key+p.Name+"\x00"
+				mine = together(mine, []*Pool{p})
 			}
 		}
 		if len(mine) == 0 {
 			continue // another IPAM's, or pods that name their pool
 		}
-		if byPools[key] == nil {
-			byPools[key] = &Share{Pools: mine}
-			out = append(out, byPools[key])
+		key := ""
+		for _, p := range mine {
+			key += p.Name + "\x00"
 		}
-		byPools[key].Namespaces = append(byPools[key].Namespaces, name)
+		if _, known := byPools[key]; !known {
+			byPools[key] = len(out)
+			out = append(out, Share{Pools: mine})
+		}
+		share := &out[byPools[key]]
+		share.Namespaces = append(share.Namespaces, name)
 	}
-	if len(out) == 0 {
-		return whole
-	}
-	shares := make([]Share, len(out))
-	for i, g := range out {
-		shares[i] = *g
-	}
-	return shares
+	return out
 }
 
-// namespacesOn are the namespaces of the pods on the node that have an address
-// of the pod network or wait for one, and do not name their pool, sorted.
+// together are the pools of both lists, each once, in the order of their CIDRs.
+func together(a, b []*Pool) []*Pool {
+	out := slices.Concat(a, b)
+	slices.SortFunc(out, func(x, y *Pool) int { return cmp.Or(comparePrefix(x.CIDR, y.CIDR), cmp.Compare(x.Name, y.Name)) })
+	return slices.Compact(out)
+}
+
+// choosesPool reports whether the pod is given a pool by namespace and node: it
+// has an address of the pod network or waits for one, and names none itself.
+func (p *Pod) choosesPool() bool {
+	return (p.Live() || p.WaitsForAddress()) && len(p.PoolPins) == 0 && len(p.RequestedIPs) == 0
+}
+
+// namespacesOn are the namespaces of such pods on the node, sorted.
 func (s *Snapshot) namespacesOn(n *Node) []string {
 	var out []string
 	for _, p := range s.PodsOn(n.Name) {
-		if (p.Live() || p.WaitsForAddress()) && len(p.PoolPins) == 0 && len(p.RequestedIPs) == 0 {
+		if p.choosesPool() {
+			out = append(out, p.Namespace)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// namespacesWithPods are those of the whole cluster, sorted; only asked for
+// where pools are for some namespaces.
+func (s *Snapshot) namespacesWithPods() []string {
+	if !slices.ContainsFunc(s.Pools, func(p Pool) bool { return p.restricted() }) {
+		return nil
+	}
+	var out []string
+	for i := range s.Pods {
+		if p := &s.Pods[i]; p.choosesPool() && (len(out) == 0 || out[len(out)-1] != p.Namespace) {
 			out = append(out, p.Namespace)
 		}
 	}
@@ -127,9 +180,9 @@ func (p *Pool) restricted() bool {
 	return p.NamespaceSelector != "" && strings.TrimSpace(p.NamespaceSelector) != "all()"
 }
 
-// HiddenShares are the pools of which nobody can say whom they starve: they
-// serve some namespaces only, no block of theirs is free while others beside them
-// have some, and which namespaces have pods where was not read. Sorted by CIDR.
+// HiddenShares are the pools of which nobody can say whom they starve: no block
+// of theirs is free while others beside them have some, these others or they
+// serve some namespaces only, and which namespaces have pods where was not read.
 func (s *Snapshot) HiddenShares() []*Pool {
 	if s.Coverage.Read(ResNamespaces) && s.Coverage.Read(ResPods) {
 		return nil
@@ -137,11 +190,11 @@ func (s *Snapshot) HiddenShares() []*Pool {
 	var out []*Pool
 	for i := range s.Nodes {
 		for _, v4 := range []bool{true, false} {
-			pools := s.Serving(&s.Nodes[i], v4, UseWorkload)
-			if len(pools) < 2 || !pools[0].restricted() {
+			general, restricted := s.poolsOn(&s.Nodes[i], v4, UseWorkload)
+			if len(restricted) == 0 || len(general)+len(restricted) < 2 {
 				continue
 			}
-			for _, p := range pools {
+			for _, p := range together(general, restricted) {
 				if free, reclaimable := s.Free([]*Pool{p}, ""); free+reclaimable == 0 && !slices.Contains(out, p) {
 					out = append(out, p)
 				}
