@@ -184,6 +184,9 @@ func (b *book) identify(i fakejira.Issue) (problemKey, bool) {
 
 func (b *book) issue(u *universe, i fakejira.Issue, since time.Time) {
 	k, ours := b.identify(i)
+	if !ours && i.History[0].By == fakejira.Person {
+		return // a copy that people made and took every mark from
+	}
 	if !ours {
 		b.violate("identity", "nobody knows what %s is about: %q %q", i.Key, i.Labels, i.Description)
 		return
@@ -404,6 +407,11 @@ func (b *book) settled(u *universe) {
 		if _, ours := notify.ParseRef(i.Description); !ours || !i.Open() || b.peace[i.ID] != "" {
 			continue
 		}
+		// One that people moved out of the searched projects, and an older state in
+		// the place of the right one, which does not know it.
+		if i.Project != "OPS" && b.restores > 0 {
+			continue
+		}
 		for _, m := range baselineEntry.FindAllStringSubmatch(i.Description, -1) {
 			k := b.problems[notify.FingerprintLabel(m[1])]
 			if seen := b.seen[k]; !seen.Present && seen.Quiet == "" {
@@ -439,6 +447,7 @@ func (b *book) settled(u *universe) {
 		// People have made the description theirs, or left no room in it: the tool
 		// does not write there, it comments.
 		case !ours || len(open[0].Description) > 25_000:
+		case open[0].Project != "OPS" && b.restores > 0: // as with a baseline
 		// A copy that people made is theirs where they took our label from it, or put
 		// it into a project that the audit files nothing in and does not search.
 		case open[0].History[0].By == fakejira.Person && (open[0].Project != "OPS" || !slices.ContainsFunc(findable(open[0]), func(l string) bool { return b.problems[l] == k })):
