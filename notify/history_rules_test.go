@@ -447,7 +447,7 @@ func (b *book) settled(u *universe) {
 		// People have made the description theirs, or left no room in it: the tool
 		// does not write there, it comments.
 		case !ours || len(open[0].Description) > 25_000:
-		case open[0].Project != "OPS" && b.restores > 0: // as with a baseline
+		case !seen.Present && open[0].Project != "OPS" && b.restores > 0: // as with a baseline
 		// A copy that people made is theirs where they took our label from it, or put
 		// it into a project that the audit files nothing in and does not search.
 		case open[0].History[0].By == fakejira.Person && (open[0].Project != "OPS" || !slices.ContainsFunc(findable(open[0]), func(l string) bool { return b.problems[l] == k })):
