@@ -142,6 +142,10 @@ func judgeGroup(in *Input, g *group) groupVerdict {
 		together = " in the " + strconv.Itoa(len(g.pools)) + " pools that serve these nodes (" + poolNames(g.pools) + ")"
 	}
 	gv.severity, gv.reasons = byAddresses(in, allocated, usable, together)
+	// A pool that could not be used may serve these nodes, too.
+	if len(unreadable(in, "IPPool")) > 0 {
+		return gv
+	}
 	if free+reclaimable == 0 {
 		gv.severity = Worst(gv.severity, High)
 		gv.reasons = append(gv.reasons, "no block is free"+together)
