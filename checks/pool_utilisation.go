@@ -68,10 +68,11 @@ func runPoolUtilisation(in *Input) Result {
 		}
 	}
 	res := Result{Unseen: hiddenShares(in)}
+	hidden := in.HiddenShares()
 	for i := range in.Pools {
 		p := &in.Pools[i]
-		if !p.Enabled() {
-			continue
+		if !p.Enabled() || p.NamespaceSelector != "" && slices.Contains(hidden, p) {
+			continue // the unseen name it
 		}
 		v := verdicts[p]
 		if v == nil {
@@ -172,6 +173,9 @@ func judgeGroup(in *Input, g *group) groupVerdict {
 // starved reports whether a node in use can get no address from the group: no
 // room in its own blocks, no block to claim or take over, and nothing to borrow.
 func starved(in *Input, g *group, n *ipam.Node, available uint64) bool {
+	if !in.Coverage.Read(ipam.ResPods) {
+		return false // nothing here may need an address
+	}
 	owned := in.OwnsIn(n.Name, g.pools)
 	for _, b := range owned {
 		if in.Room(b) > 0 {
