@@ -58,7 +58,12 @@ func (c *Cluster) Front(t testing.TB, wrong func(*Front, http.ResponseWriter, *h
 		t.Fatal(err)
 	}
 	f.pass = httputil.NewSingleHostReverseProxy(target)
-	f.pass.Transport = transport
+	// Connections that are to speak something else have to begin with HTTP/1.
+	plain, err := rest.TransportFor(&rest.Config{Host: c.URL, TLSClientConfig: rest.TLSClientConfig{CAData: c.ca, NextProtos: []string{"http/1.1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.pass.Transport = byProtocol{plain, transport}
 	f.pass.ErrorLog = log.New(io.Discard, "", 0) // clients that go away are part of the game
 	srv := httptest.NewUnstartedServer(f)
 	srv.Listener = &frontListener{srv.Listener, f}
@@ -75,6 +80,17 @@ func (c *Cluster) Front(t testing.TB, wrong func(*Front, http.ResponseWriter, *h
 	f.URL = srv.URL
 	t.Cleanup(func() { f.Hangup(); srv.Close() })
 	return f
+}
+
+// byProtocol sends requests that want to change the protocol another way.
+type byProtocol struct{ upgrade, other http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b byProtocol) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Header.Get("Upgrade") != "" {
+		return b.upgrade.RoundTrip(r)
+	}
+	return b.other.RoundTrip(r)
 }
 
 // As is a client configuration for the bearer of a token, through the front.
