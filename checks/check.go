@@ -48,6 +48,11 @@ type Check struct {
 	Params     []Param
 	// Example returns the remediation with placeholders in place of names.
 	Example func() []Step
+	// Look is a command that only reads and tells most, for the top of the page;
+	// empty means the first one of Example.
+	Look string
+	// Related are the checks that this one is taken for, or that explain it.
+	Related []Related
 	// References are the public reports and source files behind the rule.
 	References []string
 	// Run does the work. It is only called when every need was read.

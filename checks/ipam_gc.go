@@ -31,6 +31,12 @@ func ipamGC() Check {
 		Example: func() []Step {
 			return append(restartCollectorSteps(exampleCommands(), "NAMESPACE", "calico-kube-controllers"), graceStep(exampleCommands()))
 		},
+		Related: []Related{
+			{"datastore-locked", "Does the collector log “datastore is locked”?"},
+			{"orphan-affinities", "Do only the blocks of nodes that are gone stay?"},
+			{"leaked-ips", "Do you need one address back now?"},
+			{"handle-leaks", "Is it handles, not addresses?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/8643", "https://github.com/projectcalico/calico/issues/4259",
 			"https://github.com/projectcalico/calico/issues/7839", "https://github.com/projectcalico/kube-controllers/issues/564",

@@ -28,6 +28,11 @@ func misbookedIPs() Check {
 		Example: func() []Step {
 			return misbookedSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, []string{"NODE"}, []string{"ADDRESS"}, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}})
 		},
+		Related: []Related{
+			{"duplicate-ips", "Do two running pods have the address already?"},
+			{"borrowed-ips", "Is the record right, and only the block another node's?"},
+			{"leaked-ips", "Does no running pod have the address?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/12257", "https://github.com/projectcalico/calico/pull/13538",
 			"https://github.com/projectcalico/calico/issues/8180", "https://github.com/projectcalico/kube-controllers/issues/412",

@@ -30,6 +30,11 @@ func poolConfig() Check {
 		Example: func() []Step {
 			return append(overlapSteps(exampleCommands(), "POOL"), selectSteps(exampleCommands(), []string{"NODE"})...)
 		},
+		Related: []Related{
+			{"pool-utilisation", "Does an enabled pool select the node, and is it full?"},
+			{"block-layout", "Are the pools right, and old blocks do not fit them?"},
+			{"blockless-nodes", "Does a pool select the node, and no block is free?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/libcalico-go/issues/862", "https://github.com/projectcalico/calico/issues/7440",
 			"https://github.com/projectcalico/calico/issues/4308", "https://github.com/projectcalico/calico/issues/4656",

@@ -39,6 +39,13 @@ func poolUtilisation() Check {
 			{Name: "headroom", Type: "number", Default: 1.5, Min: ptr(1.0), Max: ptr(10.0), Doc: "factor of the sizing rule nodes × pods per node × headroom"},
 		},
 		Example: func() []Step { return capacitySteps(exampleCommands(), nil, nil) },
+		Related: []Related{
+			{"blockless-nodes", "Do only new nodes fail?"},
+			{"orphan-affinities", "Do nodes that are gone hold the blocks?"},
+			{"multi-block-nodes", "Do nodes own more blocks than they need?"},
+			{"leaked-ips", "Are more addresses booked than pods run?"},
+			{"node-block-limit", "Does one node fail, while blocks are free?"},
+		},
 		References: []string{
 			"https://phabricator.wikimedia.org/T296303", "https://github.com/projectcalico/calico/issues/7382",
 			"https://github.com/projectcalico/calico/issues/5088", "https://github.com/projectcalico/calico/issues/13331",

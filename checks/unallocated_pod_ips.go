@@ -28,6 +28,12 @@ func unallocatedPodIPs() Check {
 		Example: func() []Step {
 			return unallocatedSteps(exampleCommands(), []netip.Addr{netip.MustParseAddr("10.0.0.7")}, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}})
 		},
+		Related: []Related{
+			{"ipam-data", "Are most of the pods not booked, or blocks and pools gone?"},
+			{"misbooked-ips", "Is the address booked, for another pod or node?"},
+			{"duplicate-ips", "Do two running pods have it already?"},
+			{"block-layout", "Do the pods lie in no enabled pool?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/1542", "https://github.com/projectcalico/calico/issues/1406",
 			"https://github.com/projectcalico/calico/issues/8446", "https://github.com/projectcalico/calico/issues/7348",
