@@ -42,6 +42,11 @@ func affinityConflicts() Check {
 			return append([]Step{lookAtClaims(exampleCommands(), cidr)},
 				deleteAffinitySteps(exampleCommands(), []*ipam.Affinity{{Name: "WRONG-NODE-10-0-0-64-26", Node: "WRONG-NODE", CIDR: cidr}}, "the block names another owner")...)
 		},
+		Related: []Related{
+			{"route-disagreement", "Do blocks and affinities agree, and only the nodes' routes lead elsewhere?"},
+			{"orphan-affinities", "Is the other owner a node that no longer exists?"},
+			{"block-layout", "Do the blocks have several sizes, or overlap?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/6001", "https://github.com/projectcalico/calico/issues/6486",
 			"https://github.com/projectcalico/calico/issues/4471", "https://github.com/projectcalico/libcalico-go/issues/778",

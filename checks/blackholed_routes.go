@@ -32,6 +32,12 @@ func blackholedRoutes() Check {
 		Example: func() []Step {
 			return append([]Step{lookStep("NODE", "ADDRESS")}, borrowedSteps(exampleCommands(), nil, "NODE", nil)...)
 		},
+		Related: []Related{
+			{"affinity-conflicts", "Does the node that drops claim a block which names another owner?"},
+			{"borrowed-ips", "Is no route table at hand, and the address in another node's block?"},
+			{"route-disagreement", "Do half of the connections fail, rather than all of one node?"},
+			{"duplicate-ips", "Does the traffic arrive, at the wrong pod?"},
+		},
 		References: []string{
 			"https://phabricator.wikimedia.org/T296303", "https://github.com/projectcalico/calico/issues/3246",
 			"https://github.com/projectcalico/calico/issues/2612", "https://github.com/projectcalico/calico/issues/2624",

@@ -30,6 +30,11 @@ func blockLayout() Check {
 			b := &ipam.Block{Name: "BLOCK", CIDR: netip.MustParsePrefix("10.0.0.64/27"), Owner: ipam.Owner{Type: "host", Name: "NODE"}, UID: "UID", ResourceVersion: "VERSION"}
 			return replaceBlockSteps(nil, exampleCommands(), []*ipam.Block{b})
 		},
+		Related: []Related{
+			{"pool-config", "Do the pools themselves overlap?"},
+			{"affinity-conflicts", "Are the sizes right, and two nodes claim one block?"},
+			{"unallocated-pod-ips", "Do running pods lie in an enabled pool, and no block has them booked?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/libcalico-go/issues/1377", "https://github.com/projectcalico/calico/issues/8446",
 			"https://github.com/projectcalico/calico/issues/10778", "https://github.com/projectcalico/calico/issues/11702",

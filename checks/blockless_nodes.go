@@ -27,6 +27,13 @@ func blocklessNodes() Check {
 		Example: func() []Step {
 			return blocklessSteps(exampleCommands(), nil, "NODE", nil, "they would borrow addresses that the blocks' owners may drop")
 		},
+		Related: []Related{
+			{"pool-utilisation", "Do nodes with blocks fail, too?"},
+			{"orphan-affinities", "Do nodes that are gone hold blocks?"},
+			{"multi-block-nodes", "Do other nodes own more blocks than they need?"},
+			{"pool-config", "Does no enabled pool select the node?"},
+			{"node-block-limit", "Does the node own many blocks, all full?"},
+		},
 		References: []string{
 			"https://phabricator.wikimedia.org/T296303", "https://github.com/projectcalico/calico/issues/5088",
 			"https://github.com/projectcalico/calico/issues/3246", "libcalico-go/lib/ipam/ipam.go (AutoAssign)",
@@ -38,6 +45,9 @@ func blocklessNodes() Check {
 func runBlocklessNodes(in *Input) Result {
 	res := Result{Unseen: hiddenShares(in)}
 	var live map[string][]liveUse
+	if len(unreadable(in, "IPPool")) > 0 {
+		return res // a block may be free there
+	}
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
 		if !in.InUse(n) {

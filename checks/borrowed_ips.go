@@ -29,6 +29,11 @@ func borrowedIPs() Check {
 		Example: func() []Step {
 			return borrowedSteps(exampleCommands(), nil, "NODE", nil)
 		},
+		Related: []Related{
+			{"blackholed-routes", "Is traffic lost: does `ip route get ADDRESS` on the block's owner print “Invalid argument”?"},
+			{"misbooked-ips", "Does the record name another node than the pod's?"},
+			{"blockless-nodes", "Does the node own no block at all?"},
+		},
 		References: []string{
 			"https://phabricator.wikimedia.org/T296303", "https://github.com/projectcalico/calico/issues/3246",
 			"https://github.com/projectcalico/calico/issues/4287", "https://github.com/projectcalico/calico/issues/1138",

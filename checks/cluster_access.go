@@ -27,6 +27,10 @@ func clusterAccess() Check {
 		Example: func() []Step {
 			return accessSteps(AccessFailure{Cluster: "CLUSTER", Kubectl: "kubectl --context CONTEXT"})
 		},
+		Related: []Related{
+			{"ipam-data", "Does the API server answer, and Calico's blocks are not there?"},
+			{"datastore-locked", "Does it answer, and no pod starts?"},
+		},
 		References: []string{"https://kubernetes.io/docs/reference/using-api/health-checks/"},
 		Run:        func(*Input) Result { return Result{Skip: "made by the runner"} },
 	}

@@ -26,6 +26,11 @@ func datastoreLocked() Check {
 		SecondLook:   "that a lock was forgotten while no pod waits",
 		Params:       []Param{{Name: "settle", Type: "duration", Default: "2m", Doc: "pods younger than this do not count as waiting"}},
 		Example:      func() []Step { return unlockSteps(exampleCommands()) },
+		Related: []Related{
+			{"ipam-data", "Was it locked because pools or blocks vanished (then restore them before you unlock)?"},
+			{"stuck-pods", "Is datastoreReady true, and pods still do not start?"},
+			{"ipam-gc", "Is datastoreReady true, and leaks stay?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/cni-plugin/issues/990", "https://github.com/rancher/rancher/issues/23788",
 			"https://github.com/projectcalico/cni-plugin/issues/749", "https://github.com/projectcalico/calico/issues/5004",

@@ -15,10 +15,11 @@ func (c Check) Markdown() string {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", title, strings.TrimSpace(body))
 	}
 	fmt.Fprintf(&b, "# %s\n\n%s. One finding per %s.\n", c.ID, c.Title, subjectNoun(c.SubjectKind))
+	section("On call", c.onCallText())
 	section("What", c.What)
 	section("Why it matters", c.Why)
-	section("How it is detected", c.How+"\n\n"+c.SeverityNote+"\n\n"+c.needsText())
 	section("Remediation", c.remediationText())
+	section("How it is detected", c.How+"\n\n"+c.needsText())
 	section("Tune", c.tuneText())
 	section("Suppress", "```yaml\nsuppressions:\n  - check: "+c.ID+"\n    cluster: \"prod-eu-*\"\n    subject: \""+c.SubjectKind+"/*\"\n    reason: why this is fine\n    owner: team-network\n    until: 2027-01-31\n```")
 	refs := make([]string, len(c.References))
@@ -26,7 +27,7 @@ func (c Check) Markdown() string {
 		refs[i] = "- " + r
 	}
 	section("Public reports and sources", strings.Join(refs, "\n"))
-	return b.String()
+	return linkChecks(b.String(), c.ID)
 }
 
 func subjectNoun(kind string) string {

@@ -28,6 +28,12 @@ func duplicateIPs() Check {
 			ip := netip.MustParseAddr("10.0.0.7")
 			return duplicateSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, ip, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}, {Namespace: "NAMESPACE", Name: "OTHER-POD", OwnerKind: "ReplicaSet"}}, nil)
 		},
+		Related: []Related{
+			{"stuck-pods", "Does the second pod not start at all?"},
+			{"leaked-ips", "Does one pod want the address, and the pod it is booked for is gone?"},
+			{"misbooked-ips", "Does only one pod run with it, and it is booked for another pod or node?"},
+			{"tunnel-ips", "Do two nodes' tunnels have it, and no pod?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/13858", "https://github.com/projectcalico/calico/issues/3589",
 			"https://github.com/projectcalico/calicoctl/issues/1295", "https://github.com/projectcalico/libcalico-go/issues/1377",

@@ -33,6 +33,10 @@ func handleLeaks() Check {
 		Example: func() []Step {
 			return handleSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, []*ipam.Handle{{Name: "k8s-pod-network.c0ffee", ID: "k8s-pod-network.c0ffee"}}, nil, "")
 		},
+		Related: []Related{
+			{"leaked-ips", "Is it addresses that stay booked, and their handles exist?"},
+			{"ipam-gc", "Does nothing at all get collected?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/8548", "https://github.com/projectcalico/calico/issues/10759",
 			"https://github.com/projectcalico/calico/issues/6988", "calicoctl/calicoctl/commands/ipam/check.go (handles)",

@@ -31,6 +31,12 @@ func ipamConfig() Check {
 		Example: func() []Step {
 			return append([]Step{settingsStep(exampleCommands()), routingStep(exampleCommands(), "Let the network carry host routes")}, strictStep(exampleCommands()))
 		},
+		Related: []Related{
+			{"node-block-limit", "Does one node start no pod, with all its blocks full?"},
+			{"node-capacity", "Does every node take fewer pods than kubelet allows?"},
+			{"borrowed-ips", "Is it single addresses out of other nodes' blocks?"},
+			{"blockless-nodes", "Does a node own no block, and none is free?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/1138", "https://phabricator.wikimedia.org/T296303",
 			"https://github.com/projectcalico/calico/issues/4404", "https://github.com/rancher/rke2/issues/1691",

@@ -23,6 +23,11 @@ func ipamData() Check {
 		Uses:         []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResEvents},
 		AnyIPAM:      true,
 		Example:      func() []Step { return dataLostSteps(exampleCommands()) },
+		Related: []Related{
+			{"unallocated-pod-ips", "Are the blocks there, and only some running pods are not booked?"},
+			{"datastore-locked", "Is everything there, and no pod starts?"},
+			{"cluster-access", "Could the cluster not be read?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/11755", "https://github.com/projectcalico/calico/issues/12457",
 			"https://github.com/projectcalico/calico/issues/11702", "https://github.com/projectcalico/calico/issues/7348",

@@ -41,6 +41,13 @@ func leakedIPs() Check {
 			in := &Input{Snapshot: ipam.NewSnapshot()}
 			return append(collectorSteps(exampleCommands(), in, "leaked addresses"), releaseSteps(exampleCommands(), "", nil)...)
 		},
+		Related: []Related{
+			{"stuck-pods", "Do the pod's events say something else than “already assigned” or “already exists”?"},
+			{"misbooked-ips", "Does a running pod have the address, and the record names another?"},
+			{"duplicate-ips", "Do two running pods have it?"},
+			{"orphan-affinities", "Is its node gone, too?"},
+			{"handle-leaks", "Is it handles, not addresses?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/5339", "https://github.com/projectcalico/calico/issues/5004",
 			"https://github.com/projectcalico/calico/issues/5093", "https://github.com/harvester/harvester/issues/3089",

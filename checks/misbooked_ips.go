@@ -28,6 +28,11 @@ func misbookedIPs() Check {
 		Example: func() []Step {
 			return misbookedSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, []string{"NODE"}, []string{"ADDRESS"}, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}})
 		},
+		Related: []Related{
+			{"duplicate-ips", "Do two running pods have the address already?"},
+			{"borrowed-ips", "Is the record right, and only the block another node's?"},
+			{"leaked-ips", "Does no running pod have the address?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/12257", "https://github.com/projectcalico/calico/pull/13538",
 			"https://github.com/projectcalico/calico/issues/8180", "https://github.com/projectcalico/kube-controllers/issues/412",
@@ -44,7 +49,7 @@ func runMisbookedIPs(in *Input) Result {
 	var rows []Affected
 	var pods []*ipam.Pod
 	var nodes, ips []string
-	otherNode, otherPod := 0, 0
+	otherNode, otherPod, lost := 0, 0, unreadable(in, "Pod")
 	for i := range in.Blocks {
 		for a := range in.Blocks[i].Allocations() {
 			h := in.Holder(a)
@@ -55,6 +60,8 @@ func runMisbookedIPs(in *Input) Result {
 			}
 			var note string
 			switch recorded := in.KubernetesName(a.Attr.Node); {
+			case h.Kind == ipam.HeldByOtherPod && lost[a.Attr.Namespace+"/"+a.Attr.Pod]:
+				continue // it is there, and may have the address as well
 			case h.Kind == ipam.HeldByOtherPod:
 				otherPod++
 				note = "booked for pod " + a.Attr.Namespace + "/" + a.Attr.Pod

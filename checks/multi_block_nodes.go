@@ -29,6 +29,12 @@ func multiBlockNodes() Check {
 			b := &ipam.Block{Name: "BLOCK", CIDR: netip.MustParsePrefix("10.0.0.64/26"), UID: "UID", ResourceVersion: "VERSION"}
 			return multiBlockSteps(exampleCommands(), "NODE", []surplusBlock{{block: b, affinity: &ipam.Affinity{Name: "NODE-BLOCK", UID: "UID"}}})
 		},
+		Related: []Related{
+			{"blockless-nodes", "Does a node own no block, and none is free?"},
+			{"pool-utilisation", "Are the blocks in good use, and the pool short all the same?"},
+			{"orphan-affinities", "Is the owner a node that no longer exists?"},
+			{"leaked-ips", "Do the blocks hold addresses of pods that are gone?"},
+		},
 		References: []string{
 			"https://phabricator.wikimedia.org/T296303", "https://github.com/projectcalico/calico/issues/7987",
 			"https://github.com/projectcalico/calicoctl/issues/1378", "kube-controllers/pkg/controllers/node/ipam.go (empty blocks)",

@@ -29,6 +29,12 @@ func nodeBlockLimit() Check {
 		Example: func() []Step {
 			return append([]Step{releaseFirst(exampleCommands())}, roomPerNodeSteps(exampleCommands(), ipam.Config{StrictAffinity: true}, nil, 110)...)
 		},
+		Look: "calicoctl ipam check --show-problem-ips   # leaks: they need releasing, no higher limit",
+		Related: []Related{
+			{"node-capacity", "Do running pods fill all the blocks, and nothing leaks?"},
+			{"leaked-ips", "Are more addresses booked than pods run?"},
+			{"blockless-nodes", "Does the node own fewer blocks than the limit, or none?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/4861", "https://github.com/harvester/harvester/issues/3089",
 			"https://github.com/projectcalico/calico/issues/9462", "https://github.com/projectcalico/libcalico-go/pull/1368",

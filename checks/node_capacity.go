@@ -28,6 +28,11 @@ func nodeCapacity() Check {
 		Example: func() []Step {
 			return capacityPerNodeSteps(exampleCommands(), ipam.Config{StrictAffinity: true}, nil, 110)
 		},
+		Look: "kubectl get nodes -o custom-columns=NAME:.metadata.name,PODS:.status.capacity.pods",
+		Related: []Related{
+			{"node-block-limit", "Are addresses booked that no pod uses?"},
+			{"pool-utilisation", "Has the pool no free block, for any node?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/9462", "https://github.com/kubernetes-sigs/kubespray/issues/2847",
 			"https://github.com/projectcalico/calico/issues/6968", "https://github.com/projectcalico/calico/issues/2624",

@@ -36,6 +36,13 @@ func orphanAffinities() Check {
 			o := &orphan{name: "NODE", blocks: []*ipam.Block{b}, affinities: []*ipam.Affinity{{Name: "NODE-BLOCK", CIDR: b.CIDR, UID: "UID"}}}
 			return orphanSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, []*orphan{o}, "", nil)
 		},
+		Related: []Related{
+			{"ipam-gc", "Does the collector not run, or do nothing?"},
+			{"multi-block-nodes", "Do the owners exist, and hold too many blocks?"},
+			{"blockless-nodes", "Does a node own no block meanwhile?"},
+			{"pool-utilisation", "Is the pool short of blocks, and all owners exist?"},
+			{"affinity-conflicts", "Does a node of that name exist, in other case?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/2713", "https://github.com/projectcalico/calico/issues/4502",
 			"https://github.com/projectcalico/calico/issues/7839", "https://github.com/projectcalico/calico/issues/7192",

@@ -30,6 +30,11 @@ func poolConfig() Check {
 		Example: func() []Step {
 			return append(overlapSteps(exampleCommands(), "POOL"), selectSteps(exampleCommands(), []string{"NODE"})...)
 		},
+		Related: []Related{
+			{"pool-utilisation", "Does an enabled pool select the node, and is it full?"},
+			{"block-layout", "Are the pools right, and old blocks do not fit them?"},
+			{"blockless-nodes", "Does a pool select the node, and no block is free?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/libcalico-go/issues/862", "https://github.com/projectcalico/calico/issues/7440",
 			"https://github.com/projectcalico/calico/issues/4308", "https://github.com/projectcalico/calico/issues/4656",
@@ -176,6 +181,9 @@ func overlapSteps(c commands, name string) []Step {
 
 // nodesWithoutPool is one finding for all nodes that no pool serves.
 func nodesWithoutPool(in *Input, pins *pinned) []remark {
+	if len(unreadable(in, "IPPool")) > 0 {
+		return nil // it may be the one that selects them
+	}
 	r := remark{
 		subject: Subject{Kind: KindCluster, Name: in.Cluster.Name}, title: "Nodes that no enabled pool selects",
 	}
@@ -299,6 +307,8 @@ func brokenPins(in *Input, pins *pinned) []remark {
 		pool := poolNamed(in, pin)
 		var why string
 		switch {
+		case pool == nil && len(unreadable(in, "IPPool")) > 0:
+			continue // pins may name a pool by its CIDR
 		case pool == nil:
 			why = "does not exist"
 		case !pool.Enabled():

@@ -33,6 +33,11 @@ func routeDisagreement() Check {
 		Example: func() []Step {
 			return disagreementSteps(exampleCommands(), netip.MustParsePrefix("10.0.0.64/26"), []string{"NODE"}, nil)
 		},
+		Related: []Related{
+			{"affinity-conflicts", "Do two BlockAffinities name the block?"},
+			{"blackholed-routes", "Does one node drop the traffic, rather than send it astray?"},
+			{"duplicate-ips", "Is it one address, not a whole block?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/6486", "https://github.com/projectcalico/calico/issues/6001",
 			"https://github.com/projectcalico/node/issues/1032", "confd/etc/calico/confd/templates/bird_aggr.cfg.template", "man ip-route(8)",

@@ -42,6 +42,15 @@ func stuckPods() Check {
 			}
 			return out
 		},
+		Look: "kubectl -n NAMESPACE describe pod POD",
+		Related: []Related{
+			{"leaked-ips", "“Already assigned” or “already exists”, and the pod that has the address is gone?"},
+			{"duplicate-ips", "“Already exists for an interface other than”, and a running pod has the address?"},
+			{"datastore-locked", "“Not ready to process requests”?"},
+			{"node-block-limit", "“Per host block limit”?"},
+			{"blockless-nodes", "Do only new nodes fail?"},
+			{"pool-config", "“Cannot find a qualified ippool”?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/4861", "https://github.com/projectcalico/calico/issues/9647",
 			"https://github.com/projectcalico/calico/issues/5337", "https://github.com/projectcalico/calico/issues/8435",

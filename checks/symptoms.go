@@ -23,6 +23,18 @@ type Symptom struct {
 	Means, Check string
 }
 
+// text is what is seen, as Markdown, with what tells it from others.
+func (s Symptom) text() string {
+	seen := s.Seen
+	if !s.Words {
+		seen = "`" + seen + "`"
+	}
+	if s.If != "" {
+		seen += ", " + s.If
+	}
+	return seen
+}
+
 // The places where symptoms are seen, in the order of docs/symptoms.md.
 const (
 	inPodEvents  = "A pod does not start: its events (`kubectl describe pod`), kubelet's and the CNI plug-in's log"
@@ -185,18 +197,11 @@ func rowsAt(where string) []string {
 		if s.Where != where {
 			continue
 		}
-		seen := s.Seen
-		if !s.Words {
-			seen = "`" + seen + "`"
-		}
-		if s.If != "" {
-			seen += ", " + s.If
-		}
 		rest := fmt.Sprintf("%s | [`ipamaudit run --check %s`](checks/%s.md)", s.Means, s.Check, s.Check)
 		if texts[rest] == nil {
 			rows = append(rows, rest)
 		}
-		texts[rest] = append(texts[rest], strings.ReplaceAll(seen, "|", `\|`))
+		texts[rest] = append(texts[rest], strings.ReplaceAll(s.text(), "|", `\|`))
 	}
 	for i, rest := range rows {
 		rows[i] = "| " + strings.Join(texts[rest], "<br>") + " | " + rest + " |\n"

@@ -32,6 +32,11 @@ func tunnelIPs() Check {
 		Example: func() []Step {
 			return tunnelSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, "NODE", nil, nil)
 		},
+		Related: []Related{
+			{"duplicate-ips", "Does a running pod have the tunnel's address, too?"},
+			{"blockless-nodes", "Does calico-node crash because no block is free?"},
+			{"blackholed-routes", "Are the tunnel addresses right, and one node drops the traffic?"},
+		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/7192", "https://github.com/projectcalico/calico/issues/3589",
 			"https://github.com/projectcalico/calico/issues/5595", "https://github.com/projectcalico/calico/issues/6160",

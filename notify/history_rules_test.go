@@ -184,6 +184,9 @@ func (b *book) identify(i fakejira.Issue) (problemKey, bool) {
 
 func (b *book) issue(u *universe, i fakejira.Issue, since time.Time) {
 	k, ours := b.identify(i)
+	if !ours && i.History[0].By == fakejira.Person {
+		return // a copy that people made and took every mark from
+	}
 	if !ours {
 		b.violate("identity", "nobody knows what %s is about: %q %q", i.Key, i.Labels, i.Description)
 		return
@@ -222,7 +225,7 @@ func (b *book) issue(u *universe, i fakejira.Issue, since time.Time) {
 	if n := b.changes[k] + h.provoked + b.takeovers; len(botComments) > n {
 		b.violate("comment without a change", "%s has %d comments after %d changes:\n%s", i.Key, len(botComments), n, strings.Join(botComments, "\n---\n"))
 	}
-	for n := 1; n < len(botComments); n++ {
+	for n := 1; n < len(botComments); n++ { // as above
 		if botComments[n] == botComments[n-1] && b.takeovers == 0 {
 			b.violate("comment twice", "%s: %s", i.Key, botComments[n])
 		}
@@ -348,6 +351,7 @@ func (b *book) digests(u *universe) {
 		}
 		run, part := origin(m)
 		if part != "digest" {
+			// Slack puts a reply whose parent was deleted meanwhile into the channel.
 			if !b.deleted {
 				b.violate("digest", "%s of run %s stands outside of its thread", part, run)
 			}
@@ -403,6 +407,15 @@ func (b *book) settled(u *universe) {
 		if _, ours := notify.ParseRef(i.Description); !ours || !i.Open() || b.peace[i.ID] != "" {
 			continue
 		}
+		// A copy that people made and took our label from is theirs.
+		if i.History[0].By == fakejira.Person && !slices.ContainsFunc(findable(i), func(l string) bool { return b.problems[l] == baselineKey }) {
+			continue
+		}
+		// One that people moved out of the searched projects, and an older state in
+		// the place of the right one, which does not know it.
+		if i.Project != "OPS" && b.restores > 0 {
+			continue
+		}
 		for _, m := range baselineEntry.FindAllStringSubmatch(i.Description, -1) {
 			k := b.problems[notify.FingerprintLabel(m[1])]
 			if seen := b.seen[k]; !seen.Present && seen.Quiet == "" {
@@ -438,8 +451,10 @@ func (b *book) settled(u *universe) {
 		// People have made the description theirs, or left no room in it: the tool
 		// does not write there, it comments.
 		case !ours || len(open[0].Description) > 25_000:
-		// A copy that people made and took our label from is theirs.
-		case open[0].History[0].By == fakejira.Person && !slices.ContainsFunc(findable(open[0]), func(l string) bool { return b.problems[l] == k }):
+		case !seen.Present && open[0].Project != "OPS" && b.restores > 0: // as with a baseline
+		// A copy that people made is theirs where they took our label from it, or put
+		// it into a project that the audit files nothing in and does not search.
+		case open[0].History[0].By == fakejira.Person && (open[0].Project != "OPS" || !slices.ContainsFunc(findable(open[0]), func(l string) bool { return b.problems[l] == k })):
 		case seen.Present && (r.State != notify.RefOpen || r.Hash != seen.Hash || r.Severity != seen.Severity):
 			b.violate("old content", "%s says %+v, there is %+v", open[0].Key, r, seen)
 		case !seen.Present && seen.Quiet == "" && (!partial[k.cluster] || u.h.rules.resolveAfter == 1) && u.h.rules.resolveAfter > 0 && r.State == notify.RefOpen:
