@@ -57,7 +57,8 @@ type remains struct {
 	nodes  map[string]bool
 	// collectable of them are what the collector would have released by now.
 	collectable int
-	// doubtful are those that it would have, if they have a handle.
+	// doubtful are those that it would have, if they have a handle and no pod:
+	// what says so was not read, or could not be used.
 	doubtful int
 }
 
@@ -121,7 +122,7 @@ func runIPAMGC(in *Input) Result {
 		return Result{Findings: []Finding{f}, Unseen: unseen}
 	}
 	if left.doubtful > 0 {
-		unseen = append(unseen, fmt.Sprintf("%s: the collector leaves an address alone whose handle is missing, and %s may be such", ipam.ResHandles, plain(left.doubtful, "address", "addresses")))
+		unseen = append(unseen, fmt.Sprintf("some of the %s or %s: whether the collector should have released %s cannot be told", ipam.ResHandles, ipam.ResPods, plain(left.doubtful, "address", "addresses")))
 	}
 	if in.Coverage.Refused(ipam.ResClusterInfo) && left.collectable > 0 {
 		// It waits while the datastore is locked.
@@ -199,9 +200,13 @@ func leftBehind(in *Input) remains {
 	handles := handleIDs(in)
 	blocked := blockedNodes(in)
 	age, grace := stalledAfter(in), in.KubeCtrl.LeakGracePeriod
+	lostPods, lostHandles := unreadable(in, "Pod"), unreadable(in, "IPAMHandle")
 	for i := range in.Blocks {
 		b := &in.Blocks[i]
 		if b.Owner.IsHost() && in.NodeByFold(b.Owner.Name) == nil {
+			if !nodeGone(in, b.Owner.Name) {
+				continue // its object could not be used
+			}
 			r.nodes[b.Owner.Name] = true
 			r.blocks = append(r.blocks, Affected{Kind: KindBlock, Name: b.CIDR.String(), Note: "of " + b.Owner.Name + ", which no longer exists", Same: b.Owner.Name})
 			if !blocked[in.KubernetesName(b.Owner.Name)] && older(in, lastTouched(b), age) {
@@ -217,6 +222,10 @@ func leftBehind(in *Input) remains {
 				continue
 			}
 			r.leaks = append(r.leaks, Affected{Kind: KindIP, Name: a.IP.String(), Note: strings.Trim(a.Attr.Namespace+"/"+a.Attr.Pod, "/") + ", booked for " + or(a.Attr.Node, "no node"), Same: sameBooking(a)})
+			if lostPods[a.Attr.Namespace+"/"+a.Attr.Pod] || lostHandles[strings.ToLower(a.Attr.Handle)] {
+				r.doubtful++
+				continue
+			}
 			if h.Node != nil && h.Node.FlannelMigration || a.Attr.Handle == "" || handles != nil && !handles[strings.ToLower(a.Attr.Handle)] {
 				continue
 			}
@@ -255,10 +264,12 @@ func lastTouched(b *ipam.Block) time.Time {
 // because of an address that it does not dare to release: one that a pod
 // object still holds, or that names neither pod nor tunnel.
 func blockedNodes(in *Input) map[string]bool {
-	out := map[string]bool{}
+	out, lost := map[string]bool{}, unreadable(in, "Pod")
 	for i := range in.Blocks {
 		for a := range in.Blocks[i].Allocations() {
 			switch h := in.Holder(a); {
+			case lost[a.Attr.Namespace+"/"+a.Attr.Pod]:
+				out[in.KubernetesName(a.Attr.Node)] = true
 			case h.Kind.Leaked() && h.Kind != ipam.LeakedFinished, h.Kind == ipam.HeldByWindows, h.Kind == ipam.HeldCoolingDown:
 			default:
 				out[in.KubernetesName(a.Attr.Node)] = true

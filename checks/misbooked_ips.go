@@ -49,7 +49,7 @@ func runMisbookedIPs(in *Input) Result {
 	var rows []Affected
 	var pods []*ipam.Pod
 	var nodes, ips []string
-	otherNode, otherPod := 0, 0
+	otherNode, otherPod, lost := 0, 0, unreadable(in, "Pod")
 	for i := range in.Blocks {
 		for a := range in.Blocks[i].Allocations() {
 			h := in.Holder(a)
@@ -60,6 +60,8 @@ func runMisbookedIPs(in *Input) Result {
 			}
 			var note string
 			switch recorded := in.KubernetesName(a.Attr.Node); {
+			case h.Kind == ipam.HeldByOtherPod && lost[a.Attr.Namespace+"/"+a.Attr.Pod]:
+				continue // it is there, and may have the address as well
 			case h.Kind == ipam.HeldByOtherPod:
 				otherPod++
 				note = "booked for pod " + a.Attr.Namespace + "/" + a.Attr.Pod

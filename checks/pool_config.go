@@ -181,6 +181,9 @@ func overlapSteps(c commands, name string) []Step {
 
 // nodesWithoutPool is one finding for all nodes that no pool serves.
 func nodesWithoutPool(in *Input, pins *pinned) []remark {
+	if len(unreadable(in, "IPPool")) > 0 {
+		return nil // it may be the one that selects them
+	}
 	r := remark{
 		subject: Subject{Kind: KindCluster, Name: in.Cluster.Name}, title: "Nodes that no enabled pool selects",
 	}
@@ -304,6 +307,8 @@ func brokenPins(in *Input, pins *pinned) []remark {
 		pool := poolNamed(in, pin)
 		var why string
 		switch {
+		case pool == nil && len(unreadable(in, "IPPool")) > 0:
+			continue // pins may name a pool by its CIDR
 		case pool == nil:
 			why = "does not exist"
 		case !pool.Enabled():

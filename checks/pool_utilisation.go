@@ -75,10 +75,11 @@ func runPoolUtilisation(in *Input) Result {
 		}
 	}
 	res := Result{Unseen: hiddenShares(in)}
+	hidden := in.HiddenShares()
 	for i := range in.Pools {
 		p := &in.Pools[i]
-		if !p.Enabled() {
-			continue
+		if !p.Enabled() || p.NamespaceSelector != "" && slices.Contains(hidden, p) {
+			continue // the unseen name it
 		}
 		v := verdicts[p]
 		if v == nil {
@@ -149,6 +150,10 @@ func judgeGroup(in *Input, g *group) groupVerdict {
 		together = " in the " + strconv.Itoa(len(g.pools)) + " pools that serve these nodes (" + poolNames(g.pools) + ")"
 	}
 	gv.severity, gv.reasons = byAddresses(in, allocated, usable, together)
+	// A pool that could not be used may serve these nodes, too.
+	if len(unreadable(in, "IPPool")) > 0 {
+		return gv
+	}
 	if free+reclaimable == 0 {
 		gv.severity = Worst(gv.severity, High)
 		gv.reasons = append(gv.reasons, "no block is free"+together)
@@ -175,6 +180,9 @@ func judgeGroup(in *Input, g *group) groupVerdict {
 // starved reports whether a node in use can get no address from the group: no
 // room in its own blocks, no block to claim or take over, and nothing to borrow.
 func starved(in *Input, g *group, n *ipam.Node, available uint64) bool {
+	if !in.Coverage.Read(ipam.ResPods) {
+		return false // nothing here may need an address
+	}
 	owned := in.OwnsIn(n.Name, g.pools)
 	for _, b := range owned {
 		if in.Room(b) > 0 {

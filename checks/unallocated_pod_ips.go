@@ -49,7 +49,7 @@ func runUnallocatedPodIPs(in *Input) Result {
 	var pods []*ipam.Pod
 	var ips []netip.Addr
 	noBlock, doubtful := 0, 0
-	lost := unreadableBlocks(in)
+	lost, lostNames := unreadableBlocks(in), unreadable(in, "IPAMBlock")
 	perPool, perNode := map[string]int{}, map[string]int{}
 	for i := range in.Pods {
 		p := &in.Pods[i]
@@ -70,7 +70,7 @@ func runUnallocatedPodIPs(in *Input) Result {
 			switch {
 			case ok:
 				note += ", booked as released and cooling down"
-			case b == nil && lost > 0:
+			case lost > 0 && (b == nil || inUnreadable(ip, lostNames)):
 				// It may well be booked in the block that could not be read.
 				doubtful++
 				continue
@@ -143,4 +143,15 @@ func unallocatedSteps(c commands, ips []netip.Addr, pods []*ipam.Pod) []Step {
 		Risk:  Disruptive, Commands: del, Verify: again("--check unallocated-pod-ips"),
 	}
 	return append(steps, s)
+}
+
+// inUnreadable reports whether a block that could not be used, and overlaps one
+// that could, would hold the address by its name.
+func inUnreadable(ip netip.Addr, names map[string]bool) bool {
+	for bits := ip.BitLen(); bits > 0; bits-- {
+		if p, err := ip.Prefix(bits); err == nil && names[blockName(p)] {
+			return true
+		}
+	}
+	return false
 }

@@ -28,9 +28,15 @@ type podCensus struct {
 
 func (s *Snapshot) census() podCensus {
 	var c podCensus
+	lost := map[string]bool{} // nodes that could not be used: whose addresses theirs are is not known
+	for _, e := range s.Rejected {
+		if r, ok := ParseResource(e.Kind); ok && r == ResNodes {
+			lost[e.Name] = true
+		}
+	}
 	for i := range s.Pods {
 		p := &s.Pods[i]
-		if !p.Live() || p.NoIPAM {
+		if !p.Live() || p.NoIPAM || lost[p.NodeName] {
 			continue
 		}
 		node := s.ix.nodes[p.NodeName]

@@ -114,7 +114,19 @@ func (s *Snapshot) CarriesAddress(ip netip.Addr, p *Pool, owner, borrower *Node)
 	if carry, why := a.throughNodes(); carry != AtRisk {
 		return carry, why
 	}
-	return a.throughRouters()
+	carry, why := a.throughRouters()
+	if carry == AtRisk && (s.unusable(ResBGPPeers) || s.unusable(ResNodes)) {
+		return CarryUnknown, "some of the bgppeers or nodes could not be used, and one may carry host routes"
+	}
+	return carry, why
+}
+
+// unusable reports whether some objects of this kind could not be used.
+func (s *Snapshot) unusable(r Resource) bool {
+	return slices.ContainsFunc(s.Rejected, func(e ObjectError) bool {
+		k, ok := ParseResource(e.Kind)
+		return ok && k == r
+	})
 }
 
 // refused names those of the resources that were asked for in vain.

@@ -407,6 +407,10 @@ func (b *book) settled(u *universe) {
 		if _, ours := notify.ParseRef(i.Description); !ours || !i.Open() || b.peace[i.ID] != "" {
 			continue
 		}
+		// A copy that people made and took our label from is theirs.
+		if i.History[0].By == fakejira.Person && !slices.ContainsFunc(findable(i), func(l string) bool { return b.problems[l] == baselineKey }) {
+			continue
+		}
 		// One that people moved out of the searched projects, and an older state in
 		// the place of the right one, which does not know it.
 		if i.Project != "OPS" && b.restores > 0 {
