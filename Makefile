@@ -84,7 +84,7 @@ scale: ## Audit 1/PART of 5,000 nodes, 20,000 blocks and 100,000 pods on a real 
 .PHONY: fuzz-short
 fuzz-short: ## Run every fuzz test for FUZZTIME (10s)
 	@grep -rHo --include='*_test.go' --exclude-dir=test '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file func; do \
-		go test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null; \
+		go test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$(dirname "$$file")" </dev/null; \
 	done
 
 

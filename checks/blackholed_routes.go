@@ -30,7 +30,7 @@ func blackholedRoutes() Check {
 		NeedsRoutes:  true,
 		Params:       []Param{{Name: "settle", Type: "duration", Default: "1m", Doc: "a drop that only hits pods which started less than this before the table was read is unknown, not critical: their routes may be on their way"}},
 		Example: func() []Step {
-			return append([]Step{lookStep("NODE", "ADDRESS")}, borrowedSteps(exampleCommands(), nil, "NODE", nil)...)
+			return append([]Step{lookStep("DROPPER", "ADDRESS")}, borrowedSteps(exampleCommands(), nil, "POD-NODE", nil)...)
 		},
 		Related: []Related{
 			{"affinity-conflicts", "Does the node that drops claim a block which names another owner?"},

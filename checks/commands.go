@@ -247,11 +247,18 @@ func podWith(ip string) string {
 	return "kubectl get pods -A -o wide --field-selector=status.podIP=" + ip
 }
 
-// releaseIP frees one address without any check of use
-// (calicoctl ipam release --ip, in all versions with calicoctl ipam).
-func (c commands) releaseIP(ip netip.Addr) string {
-	return "calicoctl ipam release --ip=" + ip.String()
+// releaseFunction defines `release ADDRESS` for a shell: calicoctl itself frees
+// an address without any check of use (calicoctl ipam release --ip, in all
+// versions with calicoctl ipam). What cannot be asked is not released.
+func (c commands) releaseFunction() string {
+	return `release() {   # one address, if no pod and no tunnel has it at this moment
+  USED=$(kubectl get pods -A --field-selector=status.phase!=Succeeded,status.phase!=Failed -o jsonpath='{.items[*].status.podIPs[*].ip} {.items[*].metadata.annotations.cni\.projectcalico\.org/podIPs}') &&
+    NODES=$(kubectl get nodes -o yaml) &&
+    ! grep -qwF -e "$1" <<<"$USED $NODES" && calicoctl ipam release --ip="$1" || echo "not released: $1"
+}`
 }
+
+func releaseIP(ip netip.Addr) string { return "release " + ip.String() }
 
 // releaseFromReport locks, lists, releases what is listed, and unlocks.
 // --from-report is there since v3.18, more than one since v3.21 at the latest:

@@ -16,12 +16,12 @@ func handleLeaks() Check {
 		ID:          "handle-leaks",
 		Title:       "Handles without addresses, and addresses whose handle is missing",
 		SubjectKind: KindCluster,
-		What: "An IPAMHandle is the index from a container (or tunnel, or Service) to its addresses. A handle that no block mentions is left over. " +
+		What: "Handles left over are not dangerous: no traffic and no pod depends on them. An IPAMHandle is the index from a container (or tunnel, or Service) to its addresses. A handle that no block mentions is left over. " +
 			"An allocation that names a handle which does not exist is worse: it can only be released by its address.",
 		Why: "Handles left over bloat the datastore and slow every list; nothing collects them. For an allocation without its handle Calico believes the address to be released already, so it stays booked for ever once its pod is gone.",
 		How: "Handle IDs of all allocations against the IDs of all handle objects, without regard to case (objects have lower-case names). The handle of Windows' reserved addresses has no object by design. " +
 			"Handles and allocations younger than `grace` are left out: they are made one after the other, and read one after the other.",
-		SeverityNote: "Medium with an allocation whose handle is missing, or when more handles are left over than `mediumHandles` and than twice the pods; low otherwise.",
+		SeverityNote: "Not dangerous to running pods; an allocation without its handle keeps its address for ever. Medium with an allocation whose handle is missing, or when more handles are left over than `mediumHandles` and than twice the pods; low otherwise.",
 		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResBlocks, ipam.ResHandles},
 		Uses:         []ipam.Resource{ipam.ResPods, ipam.ResClusterInfo},
@@ -173,7 +173,7 @@ func handleSteps(c commands, in *Input, leaked []*ipam.Handle, missing []ipam.Al
 	if len(leaked) > 0 {
 		title := "Delete the handles left over one by one: the ID of a container never comes back"
 		if byReport {
-			title = "Where that does not work delete them one by one: older releases of calicoctl fail with “operation Delete is not supported on IPAMHandleKey”, and then this works. The ID of a container never comes back"
+			title = "Where that does not work delete them one by one: calicoctl v3.24 fails with “operation Delete is not supported on IPAMHandleKey”, and then this works. The ID of a container never comes back"
 		}
 		s := Step{
 			Title: title,

@@ -16,7 +16,7 @@ func ipamConfig() Check {
 		SubjectKind: KindCluster,
 		What: "Strict affinity, the block limit and automatic allocation of blocks are one object for the whole cluster. " +
 			"calicoctl refuses combinations that cannot work; `kubectl edit` does not. Others are valid and do not fit: " +
-			"Windows nodes need strict affinity, and borrowing needs a network that carries host routes.",
+			"Windows nodes need strict affinity, and borrowing needs a network that carries host routes. " + limitRule,
 		Why: "Without strict affinity Calico refuses every pod on a Windows node. Without a node mesh or route reflectors a borrowed address never becomes known to the block's owner, " +
 			"which drops the traffic: nothing happens until the day the pool has no free block, and then pods are unreachable from single nodes. " +
 			"With automatic allocation off a node without a block can start no pod, however many blocks are free.",

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"strings"
 
 	"ipamaudit/ipam"
 )
@@ -81,24 +82,46 @@ func runIPAMData(in *Input) Result {
 	return Result{}
 }
 
+// dataLostSteps: one look, then the lock, before anything else is found out:
+// every pod that starts may take an address in use. What is restored refers to
+// what was restored before it.
 func dataLostSteps(c commands) []Step {
+	restore := func(resources ...ipam.Resource) string {
+		var names []string
+		for _, r := range resources {
+			names = append(names, string(r))
+		}
+		files := strings.Join(names, ".yaml ") + ".yaml"
+		return "ls " + files + " && for F in " + files + "; do   # as kubectl get -o yaml wrote them, in this order\n" +
+			"  sed -E '/^ +(resourceVersion|uid|creationTimestamp|generation): /d' \"$F\" | kubectl create -f - || break\ndone"
+	}
 	return []Step{
 		{
-			Title: "See what is left, and who removed the rest (an operator, a chart, a restore)",
+			Title: "See that it is so. Do not restart calico-node or pods yet: what runs has its routes still",
 			Commands: []string{
 				"kubectl get " + c.resource(ipam.ResPools) + "," + c.resource(ipam.ResBlocks) + "," + c.resource(ipam.ResAffinities),
-				"kubectl get events -A --sort-by=.lastTimestamp | tail -50",
 			},
-			Risk: Safe, Verify: "You know whether a backup of these objects exists.",
+			Risk: Safe, Verify: "Pools or blocks are missing under running pods.",
 		},
 		{
-			Title:    "Stop new pods from taking addresses in use: lock the datastore (no pod can start meanwhile)",
+			Title:    "At once, before anything is found out: lock the datastore, so that no new pod takes an address in use (no pod can start meanwhile)",
 			Commands: []string{"calicoctl datastore migrate lock"},
 			Risk:     Disruptive, Verify: "kubectl get " + c.resource(ipam.ResClusterInfo) + " default -o jsonpath='{.spec.datastoreReady}'   # false",
 		},
 		{
-			Title:    "Restore the pools, blocks, affinities and handles from a backup; without one restore the pools, unlock, and recreate every pod node by node",
-			Commands: []string{"calicoctl datastore migrate unlock"},
+			Title:    "Now find out who removed them (an operator, a chart, a restore), stop it, and look for a backup",
+			Commands: []string{"kubectl get events -A --sort-by=.lastTimestamp | tail -50"},
+			Risk:     Safe, Verify: "Nothing removes them again, and you know what backup there is: of etcd, of a tool like Velero, or what kubectl get -o yaml once wrote.",
+		},
+		{
+			Title: "Restore pools, blocks, affinities and handles, in this order. A snapshot of ipamaudit is no such backup: it shows which pools, owners and records there were, but blocks lack their sequence numbers and pools what the audit does not need. " +
+				"Without any backup make the pools again as they were",
+			Commands: []string{restore(ipam.ResPools, ipam.ResBlocks, ipam.ResAffinities, ipam.ResHandles)},
+			Risk:     Disruptive, Verify: "calicoctl ipam check   # in-use IPs without an allocation: those of pods younger than the backup, or all without one",
+		},
+		{
+			Title:    "Only when pools and blocks are back: unlock, and at once recreate, node by node, the pods that the check still lists: until then their addresses may be given out again",
+			Commands: []string{"calicoctl ipam check --show-problem-ips", c.unlock()},
 			Risk:     Disruptive, Verify: "calicoctl ipam check   # no in-use address without an allocation",
 		},
 	}

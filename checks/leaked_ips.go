@@ -39,7 +39,8 @@ func leakedIPs() Check {
 		},
 		Example: func() []Step {
 			in := &Input{Snapshot: ipam.NewSnapshot()}
-			return append(collectorSteps(exampleCommands(), in, "leaked addresses"), releaseSteps(exampleCommands(), "", nil)...)
+			c := exampleCommands()
+			return slices.Concat(oneAddressSteps(c, netip.MustParseAddr("10.0.0.7")), collectorSteps(c, in, "leaked addresses"), releaseSteps(c, "", nil))
 		},
 		Related: []Related{
 			{"stuck-pods", "Do the pod's events say something else than “already assigned” or “already exists”?"},
@@ -362,6 +363,15 @@ func topKeys(m map[string]int, limit int) []string {
 	}
 	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
 	return keys[:min(limit, len(keys))]
+}
+
+// oneAddressSteps give back a single address that somebody waits for.
+func oneAddressSteps(c commands, ip netip.Addr) []Step {
+	steps := releaseEach(c, "Only if nothing uses it: release it. That can be done at once, without the collector; a pod that waits for it starts by itself", []netip.Addr{ip})
+	steps[0].Title = "For one address that is wanted now: see who holds it, and whether anything uses it"
+	steps[0].Commands = slices.Concat([]string{"calicoctl ipam show --ip=" + ip.String() + "   # the pod that it is booked for", podWith(ip.String()) + "   # does a pod have it? Completed ones do not count"}, steps[0].Commands)
+	steps[0].Verify = "The pod of the record is gone or has finished, and the last two commands print nothing."
+	return steps
 }
 
 // leakSteps: stop what leaks, free what a pod waits for, let the collector do

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -224,7 +225,7 @@ func TestLeakedIPsRemediation(t *testing.T) {
 		l.bookPod("10.0.0.9", "n1", "gone", longAgo)
 		build(l)
 		text := commandsOf(l)
-		if strings.Contains(text, "--from-report") || !strings.Contains(text, "calicoctl ipam release --ip=10.0.0.9") {
+		if strings.Contains(text, "--from-report") || !strings.Contains(text, "\nrelease 10.0.0.9") {
 			t.Errorf("with %s:\n%s", name, text)
 		}
 		if look, release := strings.Index(text, "grep -wF"), strings.Index(text, "ipam release --ip"); look < 0 || release < look {
@@ -248,5 +249,30 @@ func TestLeakedIPsRemediation(t *testing.T) {
 	l.bookPod("10.0.0.9", "n1", "gone", longAgo)
 	if text := commandsOf(l); !strings.HasPrefix(text, "kubectl get clusterinformations") {
 		t.Errorf("with a locked datastore the lock comes first:\n%s", text)
+	}
+}
+
+// An address is only released by a shell that has just seen that nothing uses
+// it; a pod that asks for it does not use it.
+func TestReleaseIsGuarded(t *testing.T) {
+	for _, tc := range []struct {
+		name, kubectl string
+		released      bool
+	}{
+		{"nothing uses it", `case "$*" in *" pods "*ipAddrs*|*" pods "*"annotations}"*) echo '["10.0.0.7"]';; *) echo 10.0.0.77 110.0.0.7 fd00::7;; esac`, true},
+		{"a pod has it", `case "$*" in *" pods "*) echo 10.0.0.6 10.0.0.7;; esac`, false},
+		{"a node's tunnel has it", `case "$*" in *" nodes "*) echo 'projectcalico.org/IPv4VXLANTunnelAddr: 10.0.0.7';; esac`, false},
+		{"the API server does not answer for pods", `case "$*" in *" pods "*) return 1;; esac`, false},
+		{"the API server does not answer for nodes", `case "$*" in *" nodes "*) return 1;; esac`, false},
+	} {
+		script := "kubectl() { " + tc.kubectl + "\n}\ncalicoctl() { echo \"calicoctl $*\"; }\n" + exampleCommands().releaseFunction() + "\nrelease 10.0.0.7\n"
+		out, err := exec.Command("bash", "-euo", "pipefail", "-c", script).CombinedOutput()
+		want := "not released: 10.0.0.7\n"
+		if tc.released {
+			want = "calicoctl ipam release --ip=10.0.0.7\n"
+		}
+		if err != nil || string(out) != want {
+			t.Errorf("%s: %v, %q, want %q", tc.name, err, out, want)
+		}
 	}
 }

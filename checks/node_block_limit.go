@@ -16,7 +16,7 @@ func nodeBlockLimit() Check {
 		Title:       "Nodes that own as many blocks as one node may",
 		SubjectKind: KindNode,
 		What: "A node may own `maxBlocksPerHost` blocks per address family, 20 where nothing is set. A node at that number claims no further block, " +
-			"however many are free.",
+			"however many are free. " + limitRule,
 		Why: "When its blocks are full as well, the next pod there fails with “cannot allocate new block due to per host block limit”. Calico does not even borrow then. " +
 			"The usual cause is not the limit but addresses that were never released: a higher limit only feeds them.",
 		How: "Per node and family: the blocks and affinities it owns in the pools that may serve it (in one pool alone where pods are pinned to it), against the limit, " +
@@ -27,7 +27,7 @@ func nodeBlockLimit() Check {
 		Decides:      []ipam.Resource{ipam.ResIPAMConfig},
 		Params:       []Param{percentParam("usedPercent", 90, "share of taken addresses in the node's blocks from which it is medium")},
 		Example: func() []Step {
-			return append([]Step{releaseFirst(exampleCommands())}, roomPerNodeSteps(exampleCommands(), ipam.Config{StrictAffinity: true}, nil, 110)...)
+			return append([]Step{releaseFirst(exampleCommands())}, roomPerNodeSteps(exampleCommands(), exampleLimit, nil, 110)...)
 		},
 		Look: "calicoctl ipam check --show-problem-ips   # leaks: they need releasing, no higher limit",
 		Related: []Related{
@@ -43,6 +43,13 @@ func nodeBlockLimit() Check {
 		Run: runNodeBlockLimit,
 	}
 }
+
+// limitRule is what Calico does about the limit and strict affinity
+// (libcalico-go/lib/ipam/ipam.go: SetIPAMConfig refuses, AutoAssign obeys).
+const limitRule = "`maxBlocksPerHost` goes together with strict affinity: calicoctl refuses a limit without it, kubectl does not, and the allocator obeys the limit either way."
+
+// exampleLimit is the configuration of the sum on the pages: one block per node.
+var exampleLimit = ipam.Config{StrictAffinity: true, MaxBlocksPerHost: 1}
 
 // limitUse is what one node owns of one set of pools that a request may draw from.
 type limitUse struct {
@@ -280,16 +287,26 @@ func roomPerNodeSteps(c commands, cfg ipam.Config, like *ipam.Pool, need int) []
 	if like != nil {
 		size = like.Usable(false)
 	}
-	blocks := max((uint64(max(need, 1))+size-1)/size, uint64(cfg.BlockLimit())+1)
+	enough := (uint64(max(need, 1)) + size - 1) / size
+	blocks := max(enough, uint64(cfg.BlockLimit())+1)
+	steps = append(steps, Step{
+		Title: fmt.Sprintf("Do the sum: a block has %s here and a node may own %s, so it gets %s; %s take %s (%d ÷ %d, rounded up)",
+			count(size, "usable address"), count(uint64(cfg.BlockLimit()), "block"), figure(size*uint64(cfg.BlockLimit())), count(uint64(max(need, 1)), "address"), count(enough, "block"), max(need, 1), size),
+		Commands: []string{
+			"kubectl get " + c.resource(ipam.ResIPAMConfig) + ` default -o jsonpath='{.spec.strictAffinity} {.spec.maxBlocksPerHost}{"\n"}'   # NotFound: strict affinity off, 20 blocks`,
+			"kubectl get nodes -o custom-columns=NAME:.metadata.name,PODS:.status.capacity.pods",
+		},
+		Risk: Safe, Verify: "The limit, or 20 where it is 0 or missing, times the addresses of a block is less than the pods that need one.",
+	})
 	if cfg.StrictAffinity && blocks <= 256 {
 		steps = append(steps, Step{
-			Title:    "Allow more blocks per node; check with pool-utilisation first that the pools have that many",
+			Title:    "Only with strict affinity on, else go on with the next step: allow more blocks per node; check with pool-utilisation first that the pools have that many",
 			Commands: []string{c.blockLimit(int(blocks))},
 			Risk:     Safe, Verify: fmt.Sprintf("calicoctl ipam show --show-configuration   # MaxBlocksPerHost %d", blocks),
 		})
 	}
 	larger := largerBlocksSteps(c, cfg, like, need)
-	if len(steps) > 0 {
+	if len(steps) > 1 {
 		// One without the other would disable the only pool.
 		larger[0].Title = "Or move" + strings.TrimPrefix(larger[0].Title, "Move")
 		larger[1].Title = "Only if you moved, and with a free block in the new pool: disable" + strings.TrimPrefix(larger[1].Title, "Then disable")

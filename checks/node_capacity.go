@@ -15,7 +15,7 @@ func nodeCapacity() Check {
 		Title:       "Pools that cannot give a node as many addresses as kubelet allows pods",
 		SubjectKind: KindPool,
 		What: "One node gets at most block size × block limit addresses: 64 × 20 by default, but 20 with blocks of a single address, or 64 with one /26 per node. " +
-			"Kubelet may allow more pods than that.",
+			"Kubelet may allow more pods than that. " + limitRule,
 		Why: "The scheduler knows nothing of it and keeps sending pods, which fail with “cannot allocate new block due to per host block limit” while the pool is nearly empty.",
 		How: "Per node and family, over the pools that serve it: usable addresses of the largest block × `maxBlocksPerHost` (20 where not set), " +
 			"against kubelet's maximum (status.capacity.pods) less the pods on the host's network, plus the node's tunnel addresses. " +
@@ -26,9 +26,8 @@ func nodeCapacity() Check {
 		Decides:      []ipam.Resource{ipam.ResIPAMConfig},
 		Params:       []Param{percentParam("usedPercent", 80, "share of a node's ceiling from which it is high")},
 		Example: func() []Step {
-			return capacityPerNodeSteps(exampleCommands(), ipam.Config{StrictAffinity: true}, nil, 110)
+			return capacityPerNodeSteps(exampleCommands(), exampleLimit, nil, 110)
 		},
-		Look: "kubectl get nodes -o custom-columns=NAME:.metadata.name,PODS:.status.capacity.pods",
 		Related: []Related{
 			{"node-block-limit", "Are addresses booked that no pod uses?"},
 			{"pool-utilisation", "Has the pool no free block, for any node?"},

@@ -105,7 +105,7 @@ func (l *lab) MaxPods(n int) {
 // Where leaks are the cause the limit stays as it is.
 func TestNodeBlockLimitRemedy(t *testing.T) {
 	raises := func(text string) bool {
-		return strings.Contains(text, "maxBlocksPerHost") || strings.Contains(text, "max-blocks-per-host")
+		return strings.Contains(text, `"maxBlocksPerHost":`) || strings.Contains(text, "max-blocks-per-host")
 	}
 	l := oneNode(32, 20)
 	l.Config.StrictAffinity = true

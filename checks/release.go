@@ -77,8 +77,11 @@ func releaseEach(c commands, title string, ips []netip.Addr) []Step {
 	some := ips[:min(len(ips), commandLimit)]
 	look := Step{Title: "See that nothing uses the addresses any more", Risk: Safe, Commands: c.usersOf(some), Verify: "Neither command prints anything."}
 	s := Step{Title: title, Risk: Destructive, Verify: "calicoctl ipam show --ip=ADDRESS   # not assigned"}
+	if len(some) > 0 {
+		s.Commands = append(s.Commands, c.releaseFunction())
+	}
 	for _, ip := range some {
-		s.Commands = append(s.Commands, c.releaseIP(ip))
+		s.Commands = append(s.Commands, releaseIP(ip))
 	}
 	if len(ips) > len(some) {
 		s.Commands = append(s.Commands, "# … and "+plain(len(ips)-len(some), "more address", "more addresses")+", see the list of affected addresses")

@@ -167,7 +167,7 @@ func TestStuckOnAnAddress(t *testing.T) {
 		for _, s := range f.Remediation {
 			b.WriteString(strings.Join(s.Commands, "\n") + "\n")
 		}
-		if got := strings.Contains(b.String(), "ipam release --ip=10.0.0.20"); got != tc.release {
+		if got := strings.Contains(b.String(), "\nrelease 10.0.0.20"); got != tc.release {
 			t.Errorf("%s: releases the address: %v\n%s", tc.name, got, b.String())
 		}
 		if !strings.Contains(f.Detail, "10.0.0.20 ") || !strings.Contains(f.Detail, tc.detail) {

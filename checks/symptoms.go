@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"ipamaudit/ipam"
 )
@@ -80,31 +81,33 @@ func otherSymptoms() []Symptom {
 	}
 	return []Symptom{
 		words(inPodEvents, "blockless-nodes", "Pods hang in ContainerCreating on new nodes only, though the pool is hardly used", "no block is left for the new nodes: a pool runs out of blocks long before it runs out of addresses"),
-		words(inPodEvents, "node-capacity", "A node takes some twenty, or some sixty, pods and no more", "block size × blocks per node is less than kubelet's max pods"),
-		words(inPodEvents, "leaked-ips", "A pod with a fixed address cannot start: the address is booked for a pod that is gone", "the address leaked; release it once nothing uses it"),
+		words(inPodEvents, "node-capacity", "A node takes 20 pods and no more (blockSize 32), or some sixty (blockSize 26, one block per node)", "block size × blocks per node is less than kubelet's max pods"),
+		words(inPodEvents, "leaked-ips", "A pod with a fixed address cannot start, after a power cut or a reboot for instance: the address is booked for a pod that is gone", "the address leaked; release it once nothing uses it"),
 		words(inPodEvents, "leaked-ips", "Many finished Jobs, and a node or pool that fills up", "records of finished or deleted pods that nobody collects"),
 		text(inPodEvents, "leaked-ips", "check network namespace closed: remove netns … device or resource busy", "CNI DEL fails and leaves the address booked"),
 		text(inPodEvents, "duplicate-ips", "already exists for an interface other than", "the node has a route for the address on another interface: a pod there still uses it"),
 		text(inPodEvents, "ipam-gc", "Error updating resource Key=IPAMBlock(", "a conflict that is tried again: noise, unless addresses stay booked"),
 
-		words(inTraffic, "blackholed-routes", "Everything on one node cannot reach a pod that all other nodes reach", "that node owns the block the pod borrowed from, and drops what it has no host route for"),
+		words(inTraffic, "blackholed-routes", "Everything on one node cannot reach a pod that all other nodes reach", "that node owns the block the pod borrowed from, and drops what it has no host route for. "+tablesNeeded),
 		words(inTraffic, "borrowed-ips", "A pod is reachable from some nodes and not from others", "its address is borrowed from another node's block, and the network does not carry its host route"),
 		words(inTraffic, "affinity-conflicts", "All pods of a block became unreachable at once, replies arrive at another node", "two nodes claim the block"),
-		words(inTraffic, "route-disagreement", "Part of the cluster loses a block, connections fail by turns", "nodes have several next hops for it, or the wrong one"),
+		words(inTraffic, "route-disagreement", "Half of the connections fail, by turns, or part of the cluster loses a block", "nodes have several next hops for it, or the wrong one"),
 		words(inTraffic, "duplicate-ips", "Connections land on the wrong pod, or break at random; probes of a healthy pod fail", "two pods, or a pod and a node's tunnel, have one address"),
-		words(inTraffic, "misbooked-ips", "A new pod has the address of one that still runs; the collector had just freed it", "the address was booked under another node's name (a re-imaged node with a stale nodename file)"),
+		words(inTraffic, "misbooked-ips", "A new pod has the address of one that still runs, a quarter of an hour after a node was re-imaged: the collector has freed it", "the address was booked under another node's name (a re-imaged node with a stale nodename file)"),
 		words(inTraffic, "unallocated-pod-ips", "New pods get addresses that running pods have", "IPAM does not know the running pods' addresses"),
 		words(inTraffic, "tunnel-ips", "Pods of one node cannot reach the rest (DNS times out) over VXLAN or IPIP, from the 65th node on or after a re-install", "the node's tunnel address lies in another node's block, is used twice, or is not booked"),
 		words(inTraffic, "ipam-data", "The whole pod network died, and all pools and blocks are gone", "somebody or an operator removed Calico's objects"),
 		words(inTraffic, "block-layout", "Intermittent time-outs since a pool's block size was changed", "blocks of two sizes overlap"),
 
-		text(inNodeRoutes, "blackholed-routes", "RTNETLINK answers: Invalid argument", "`ip route get ADDRESS` ends in a blackhole: this node drops the traffic"),
+		text(inNodeRoutes, "blackholed-routes", "RTNETLINK answers: Invalid argument", "`ip route get ADDRESS` ends in a blackhole: this node drops the traffic. "+tablesNeeded),
 		text(inNodeRoutes, "blackholed-routes", "blackhole 10.64.75.0/26 proto bird", "healthy on the block's owner (`proto 80` is Felix', `proto 12` is BIRD without a name); wrong only where a running pod's address has no longer prefix"),
 		text(inNodeRoutes, "blackholed-routes", "blackhole 10.0.2.1 proto bird", "a block of one address collides with its pod's own route"),
 		text(inNodeRoutes, "affinity-conflicts", "# Block … is pendingDeletion", "in bird_aggr.cfg: an affinity that is being released, or hangs there"),
 		text(inNodeRoutes, "route-disagreement", "nexthop via … nexthop via", "several next hops for one block: two nodes announce it"),
 
 		text(inAgentLog, "blockless-nodes", "Unable to autoassign an address - pools are likely exhausted. type=\"ipipTunnelAddress\"", "calico-node finds no block for its tunnel and does not start"),
+		text(inAgentLog, "blockless-nodes", "Unable to autoassign an address - pools are likely exhausted. type=\"vxlanTunnelAddress\"", "calico-node finds no block for its tunnel and does not start"),
+		words(inAgentLog, "blockless-nodes", "calico-node crashes on new nodes (CrashLoopBackOff)", "mostly that no block is left for its tunnel address: its last log tells, and the rows here say what it means"),
 		text(inAgentLog, "affinity-conflicts", "resource already exists: BlockKey(cidr=", "two nodes claim one block"),
 		text(inAgentLog, "affinity-conflicts", "already claimed by", "two nodes claim one block"),
 		text(inAgentLog, "borrowed-ips", "Ran out of existing affine blocks for host", "the next address is borrowed, or refused with strict affinity"),
@@ -140,7 +143,7 @@ func otherSymptoms() []Symptom {
 		text(inCalicoctl, "duplicate-ips", "has multiple owners.", "two pods or tunnels with one address"),
 		text(inCalicoctl, "handle-leaks", "handles with no matching IPs", "handles left over"),
 		text(inCalicoctl, "handle-leaks", "handles mentioned in blocks with no matching handle resource.", "addresses that nothing will ever free"),
-		text(inCalicoctl, "handle-leaks", "operation Delete is not supported on IPAMHandleKey", "an old calicoctl: delete handles with kubectl"),
+		text(inCalicoctl, "handle-leaks", "operation Delete is not supported on IPAMHandleKey", "calicoctl v3.24: delete handles with kubectl"),
 		text(inCalicoctl, "datastore-locked", "Datastore locked.", "somebody works on it, or has forgotten to unlock"),
 		text(inCalicoctl, "leaked-ips", "data store is not locked. Either lock the data store, or re-run with --force", "`ipam release --from-report` wants the datastore locked, and a report from after that"),
 		text(inCalicoctl, "leaked-ips", "the provided reports are all stale", "lock first, then `ipam check -o`: locking changes what the report is compared with"),
@@ -155,8 +158,8 @@ func otherSymptoms() []Symptom {
 		words(inObjects, "blockless-nodes", "A node owns no block", "normal while one is free, the first pod claims it; a fault when none is"),
 		words(inObjects, "pool-utilisation", "The pool is 13 % full and pods do not start", "all its blocks are claimed"),
 		words(inObjects, "pool-utilisation", "The pool is 90 % full", "how many of the addresses are leaked, and how many nodes and pods still fit"),
-		words(inObjects, "orphan-affinities", "More blocks than nodes, BlockAffinities of nodes that were deleted (spot instances, autoscaling)", "nobody has collected them"),
-		words(inObjects, "handle-leaks", "`kubectl get ipamhandles` lists tens of thousands", "handles that no address needs"),
+		words(inObjects, "orphan-affinities", "More blocks than nodes: autoscaling removed the node (or it was a spot instance), and its BlockAffinities stay", "nobody has collected them"),
+		words(inObjects, "handle-leaks", "Leaked handles: `kubectl get ipamhandles` lists tens of thousands", "handles that no address needs"),
 		words(inObjects, "affinity-conflicts", "Two BlockAffinities with one CIDR; state pending or pendingDeletion for hours; an affinity without a block", "claims that contradict each other"),
 		words(inObjects, "affinity-conflicts", "An IPAMBlock without affinity (null or empty)", "nobody owns it, no node can claim it"),
 		words(inObjects, "block-layout", "IPAMBlocks whose size is not their pool's, or that lie in no pool", "a pool was edited or deleted under them"),
@@ -172,21 +175,42 @@ func otherSymptoms() []Symptom {
 	}
 }
 
+// tablesNeeded says what ipamaudit needs to see it as well.
+const tablesNeeded = "ipamaudit sees it with [route tables](routes.md) only; from a laptop `routes: {exec: {enabled: true}}` for the cluster in the configuration"
+
 // SymptomPage is docs/symptoms.md.
 func SymptomPage() string {
 	var b strings.Builder
-	b.WriteString(`# From the symptom to the check
+	b.WriteString(`# From the symptom to the page
 
-Generated from the checks (` + "`make generate`" + `). Search this page for a piece of the text that you see, without names and addresses. The check's page says what to do;
-` + "`ipamaudit run --check ID`" + ` says whether it is so in your cluster, with the commands for it, and ` + "`ipamaudit explain POD|ADDRESS|NODE|BLOCK|POOL`" + ` tells all that is known of one thing.
+Generated from the checks (` + "`make generate`" + `). Search this page, ignoring case, for a piece of the text that you see, without names and addresses. Where several rows fit, the one with the longest text is right.
+The page says what to do, with kubectl and calicoctl. Where ipamaudit is installed, ` + "`ipamaudit run --check ID`" + ` says whether it is so in your cluster, with the commands for it, and
+` + "`ipamaudit explain POD|ADDRESS|NODE|BLOCK|POOL`" + ` tells all that is known of one thing. Append where the cluster is: ` + "`--context NAME`" + `, or ` + "`--from FILE`" + ` for a saved snapshot.
+
 `)
 	for _, where := range Places() {
-		fmt.Fprintf(&b, "\n## %s\n\n| seen | means | look with |\n| --- | --- | --- |\n", where)
+		fmt.Fprintf(&b, "- [%s](#%s)\n", strings.ReplaceAll(where, "`", ""), anchor(where))
+	}
+	for _, where := range Places() {
+		fmt.Fprintf(&b, "\n## %s\n\n| seen | means | page |\n| --- | --- | --- |\n", where)
 		for _, row := range rowsAt(where) {
 			b.WriteString(row)
 		}
 	}
 	return b.String()
+}
+
+// anchor is the name that GitHub gives to a heading.
+func anchor(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, heading)
 }
 
 // rowsAt are the rows of one place; texts that mean the same share one.
@@ -197,7 +221,7 @@ func rowsAt(where string) []string {
 		if s.Where != where {
 			continue
 		}
-		rest := fmt.Sprintf("%s | [`ipamaudit run --check %s`](checks/%s.md)", s.Means, s.Check, s.Check)
+		rest := fmt.Sprintf("%s | [%s](checks/%s.md)", s.Means, s.Check, s.Check)
 		if texts[rest] == nil {
 			rows = append(rows, rest)
 		}

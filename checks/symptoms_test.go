@@ -65,8 +65,34 @@ func TestSymptomsAreFound(t *testing.T) {
 				}
 			}
 		}
-		if !strings.Contains(found, "--check "+check+"`") {
+		if !strings.Contains(found, "["+check+"]") {
 			t.Errorf("%s: leads to %q, want %s", piece, found, check)
+		}
+	}
+}
+
+// The words in which people tell what they see lead somewhere, too.
+func TestReportersWordsAreFound(t *testing.T) {
+	page := strings.ToLower(SymptomPage())
+	for words, check := range map[string]string{
+		"leaked handles":                        "handle-leaks",
+		"crashloopbackoff":                      "blockless-nodes",
+		"vxlantunneladdress":                    "blockless-nodes",
+		"quarter of an hour":                    "misbooked-ips",
+		"power cut":                             "leaked-ips",
+		"reboot":                                "leaked-ips",
+		"half of the connections fail":          "route-disagreement",
+		"autoscaling removed the node":          "orphan-affinities",
+		"20 pods":                               "node-capacity",
+		"blocksize 32":                          "node-capacity",
+		"confirmed ip leak`, `node=` is not in": "orphan-affinities",
+	} {
+		found := false
+		for line := range strings.Lines(page) {
+			found = found || strings.Contains(line, words) && strings.Contains(line, "["+check+"]")
+		}
+		if !found {
+			t.Errorf("%q does not lead to %s", words, check)
 		}
 	}
 }

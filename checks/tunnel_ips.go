@@ -16,7 +16,10 @@ func tunnelIPs() Check {
 		Title:       "Tunnel addresses that are missing, used twice, not booked, or borrowed",
 		SubjectKind: KindNode,
 		What: "Every node that an IPIP or VXLAN pool selects has a tunnel device with an address from IPAM, and WireGuard has one too. " +
-			"The check finds nodes without the address their pools ask for, addresses on two nodes, addresses that IPAM has not booked for the node's tunnel, and addresses out of another node's block.",
+			"The check finds nodes without the address their pools ask for, addresses on two nodes, addresses that IPAM has not booked for the node's tunnel, and addresses out of another node's block.\n\n" +
+			"Why from the 65th node on: a /20 holds 64 blocks of /26, one for each of 64 nodes, and the 65th node's tunnel address is borrowed out of another's block. Calico before v3.30 programs no VXLAN route for a single address.\n\n" +
+			"By cause: no block is free: make room first, then restart calico-node, or it borrows again. A block is free: restart. " +
+			"Borrowed over VXLAN before v3.30, and no room to be had: upgrade. On two nodes, not booked, or missing with a block free: restart.",
 		Why: "Without a tunnel address a node cannot talk through the tunnel. One that is not booked is given to a pod sooner or later. " +
 			"One out of another node's block is only routed where somebody programs a route for the single address: older releases do not for VXLAN, and the replies go to the block's owner.",
 		How: "The nodes' annotations against the blocks. Only addresses inside an IP pool are judged (WireGuard may use the node's own address). " +
@@ -260,9 +263,10 @@ func tunnelFinding(in *Input, n *ipam.Node, faults []tunnelFault) Finding {
 // borrowed or not, as long as the node's annotation names it.
 func tunnelSteps(c commands, in *Input, node string, lacking *ipam.Pool, borrowed []string) []Step {
 	steps := []Step{{
-		Title:    "See which tunnel addresses the node has, and for what IPAM has booked them",
-		Commands: []string{"kubectl get node " + quote(node) + " -o yaml | grep -iE 'tunnel|wireguard'", "calicoctl ipam show --ip=ADDRESS   # each of them"},
-		Risk:     Safe, Verify: "They are still those of the finding.",
+		Title: "See which tunnel addresses the node has, and for what IPAM has booked them",
+		Commands: []string{"kubectl get node " + quote(node) + " -o yaml | grep -iE 'tunnel|wireguard'", "calicoctl ipam show --ip=ADDRESS   # each of them",
+			"kubectl get " + c.resource(ipam.ResBlocks) + ` -o jsonpath='{range .items[*]}{.spec.cidr} {.spec.affinity} {.spec.attributes[*].handle_id}{"\n"}{end}' | grep -E ` + quote("tunnel-addr-"+node+"( |$)") + " | cut -d' ' -f1,2   # the block of its tunnels, and whose it is"},
+		Risk: Safe, Verify: "They are still those of the finding; a block of another node means that the address is borrowed.",
 	}}
 	if lacking != nil {
 		steps = append(steps, capacitySteps(c, lacking, nil)...)

@@ -74,8 +74,8 @@ type Share struct {
 // way in which the namespaces with pods on the node may choose (pools for all,
 // and those for the namespace). A full pool starves its namespace even while
 // another namespace's has room. On a node without pods it is the pools for all,
-// if a namespace with pods elsewhere has nothing else; else all of them
-// together, as where it was not read which namespaces have pods.
+// if some namespace has nothing else; else all of them together, as where it was
+// not read which namespaces have pods.
 func (s *Snapshot) Shares(n *Node, v4 bool) []Share {
 	general, restricted := s.poolsOn(n, v4, UseWorkload)
 	switch {
@@ -86,34 +86,25 @@ func (s *Snapshot) Shares(n *Node, v4 bool) []Share {
 	case !s.Coverage.Read(ResNamespaces) || !s.Coverage.Read(ResPods):
 		return []Share{{Pools: together(general, restricted)}}
 	}
-	if here := s.sharesOf(general, restricted, s.namespacesOn(n)); len(here) > 0 {
+	if here := sharesOf(general, restricted, s.namespacesOn(n)); len(here) > 0 {
 		return here
 	}
-	var any []*Pool
-	for _, share := range s.sharesOf(general, restricted, s.ix.podNamespaces) {
+	for _, share := range sharesOf(general, restricted, s.Namespaces) {
 		if len(share.Pools) == len(general) {
 			return []Share{{Pools: general}}
 		}
-		any = together(any, share.Pools)
 	}
-	if len(any) == 0 {
-		any = together(general, restricted)
-	}
-	return []Share{{Pools: any}}
+	return []Share{{Pools: together(general, restricted)}}
 }
 
 // sharesOf are the different sets that these namespaces may use.
-func (s *Snapshot) sharesOf(general, restricted []*Pool, namespaces []string) []Share {
+func sharesOf(general, restricted []*Pool, namespaces []Namespace) []Share {
 	byPools := map[string]int{}
 	var out []Share
-	for _, name := range namespaces {
-		i := slices.IndexFunc(s.Namespaces, func(ns Namespace) bool { return ns.Name == name })
-		if i < 0 {
-			continue
-		}
+	for _, ns := range namespaces {
 		mine := slices.Clone(general)
 		for _, p := range restricted {
-			if p.nsSel.Matches(s.Namespaces[i].Labels) {
+			if p.nsSel.Matches(ns.Labels) {
 				mine = together(mine, []*Pool{p})
 			}
 		}
@@ -129,7 +120,7 @@ func (s *Snapshot) sharesOf(general, restricted []*Pool, namespaces []string) []
 			out = append(out, Share{Pools: mine})
 		}
 		share := &out[byPools[key]]
-		share.Namespaces = append(share.Namespaces, name)
+		share.Namespaces = append(share.Namespaces, ns.Name)
 	}
 	return out
 }
@@ -141,38 +132,24 @@ func together(a, b []*Pool) []*Pool {
 	return slices.Compact(out)
 }
 
-// choosesPool reports whether the pod is given a pool by namespace and node: it
-// has an address of the pod network or waits for one, and names none itself.
-func (p *Pod) choosesPool() bool {
-	return (p.Live() || p.WaitsForAddress()) && len(p.PoolPins) == 0 && len(p.RequestedIPs) == 0
-}
-
-// namespacesOn are the namespaces of such pods on the node, sorted.
-func (s *Snapshot) namespacesOn(n *Node) []string {
-	var out []string
+// namespacesOn are the namespaces of the node's pods that are given a pool by
+// namespace and node: they have an address of the pod network or wait for one,
+// and name no pool themselves.
+func (s *Snapshot) namespacesOn(n *Node) []Namespace {
+	var names []string
 	for _, p := range s.PodsOn(n.Name) {
-		if p.choosesPool() {
-			out = append(out, p.Namespace)
+		if (p.Live() || p.WaitsForAddress()) && len(p.PoolPins) == 0 && len(p.RequestedIPs) == 0 {
+			names = append(names, p.Namespace)
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// namespacesWithPods are those of the whole cluster, sorted; only asked for
-// where pools are for some namespaces.
-func (s *Snapshot) namespacesWithPods() []string {
-	if !slices.ContainsFunc(s.Pools, func(p Pool) bool { return p.restricted() }) {
-		return nil
-	}
-	var out []string
-	for i := range s.Pods {
-		if p := &s.Pods[i]; p.choosesPool() && (len(out) == 0 || out[len(out)-1] != p.Namespace) {
-			out = append(out, p.Namespace)
+	slices.Sort(names)
+	var out []Namespace
+	for _, name := range slices.Compact(names) {
+		if i, ok := slices.BinarySearchFunc(s.Namespaces, name, func(ns Namespace, name string) int { return cmp.Compare(ns.Name, name) }); ok {
+			out = append(out, s.Namespaces[i])
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return out
 }
 
 // restricted reports whether the pool serves some namespaces only.

@@ -89,8 +89,6 @@ type index struct {
 	blocksOf   map[string][]*Block // by Kubernetes name (or Calico name when the node is gone)
 	affinity   map[netip.Prefix][]*Affinity
 	blocks     map[netip.Prefix]*Block
-	// podNamespaces have pods that are given a pool; nil where no pool asks for it.
-	podNamespaces []string
 	// blockLengths are the prefix lengths that blocks have, longest first.
 	blockLengths []int
 	kind         Kind
@@ -292,7 +290,6 @@ func (s *Snapshot) buildIndex() {
 		}
 	}
 	c := s.census()
-	ix.podNamespaces = s.namespacesWithPods()
 	ix.kind, ix.kindWhy = s.detectIPAM(c)
 	ix.lost, ix.lostWhy = s.dataLost(c)
 }
