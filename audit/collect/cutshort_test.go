@@ -22,7 +22,8 @@ func TestPageCutShort(t *testing.T) {
 	} {
 		read := func(text string) (*page, error) {
 			p := &page{b: NewBuilder(), t: task{resource: ipam.ResHandles, api: ipam.APIv1}}
-			return p, p.read(strings.NewReader(text), Place{})
+			err := p.read(strings.NewReader(text), Place{})
+			return p, err
 		}
 		p, err := read(whole)
 		if err != nil || p.err != nil || p.end == nil || len(p.b.handles.values) != 3 {
