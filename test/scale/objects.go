@@ -30,6 +30,7 @@ func controllers() *appsv1.Deployment {
 	const name = "calico-kube-controllers"
 	labels := map[string]string{"k8s-app": name}
 	return &appsv1.Deployment{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "calico-system", UID: types.UID(uid(name)), CreationTimestamp: metav1.NewTime(since), Labels: labels},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
