@@ -48,6 +48,9 @@ type Check struct {
 	Params     []Param
 	// Example returns the remediation with placeholders in place of names.
 	Example func() []Step
+	// Cases, where what is to be done depends on what is seen, are the parts of
+	// the example of which only one applies; nil elsewhere.
+	Cases func() []Case
 	// Look is a command that only reads and tells most, for the top of the page;
 	// empty means the first one of Example.
 	Look string

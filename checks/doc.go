@@ -69,9 +69,29 @@ func (c Check) needsText() string {
 
 func (c Check) remediationText() string {
 	var b strings.Builder
-	b.WriteString("In this order; a finding carries the same steps with the real names, for the Calico version that was read.\n")
-	for i, s := range c.Example() {
-		fmt.Fprintf(&b, "\n%d. **%s** (%s)\n", i+1, s.Title, s.Risk)
+	if c.Cases == nil {
+		b.WriteString("In this order; a finding carries the same steps with the real names, for the Calico version that was read.\n")
+		writeSteps(&b, c.Example())
+		return b.String()
+	}
+	b.WriteString("**Only the steps under the text that you see**; a finding carries those that apply, with the real names, for the Calico version that was read.\n")
+	for _, one := range c.Cases() {
+		fmt.Fprintf(&b, "\n### %s\n", one.When)
+		writeSteps(&b, one.Steps)
+	}
+	return b.String()
+}
+
+// Case is a part of a check's example that applies to one thing that is seen.
+type Case struct {
+	// When is the heading, as Markdown.
+	When  string
+	Steps []Step
+}
+
+func writeSteps(b *strings.Builder, steps []Step) {
+	for i, s := range steps {
+		fmt.Fprintf(b, "\n%d. **%s** (%s)\n", i+1, s.Title, s.Risk)
 		if len(s.Commands) > 0 {
 			b.WriteString("\n   ```bash\n")
 			for _, cmd := range s.Commands {
@@ -81,9 +101,8 @@ func (c Check) remediationText() string {
 			}
 			b.WriteString("   ```\n")
 		}
-		fmt.Fprintf(&b, "\n   Verify: %s\n", s.Verify)
+		fmt.Fprintf(b, "\n   Verify: %s\n", s.Verify)
 	}
-	return b.String()
 }
 
 func (c Check) tuneText() string {

@@ -26,7 +26,12 @@ func duplicateIPs() Check {
 		Uses:         []ipam.Resource{ipam.ResNodes, ipam.ResBlocks, ipam.ResDaemonSets, ipam.ResClusterInfo},
 		Example: func() []Step {
 			ip := netip.MustParseAddr("10.0.0.7")
-			return duplicateSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, ip, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}, {Namespace: "NAMESPACE", Name: "OTHER-POD", OwnerKind: "ReplicaSet"}}, nil)
+			s := ipam.NewSnapshot()
+			s.Blocks = []ipam.Block{{
+				CIDR: netip.MustParsePrefix("10.0.0.0/26"), Slots: []ipam.Slot{{Ordinal: 7}},
+				Attributes: []ipam.Attribute{{Namespace: "NAMESPACE", Pod: "POD"}},
+			}}
+			return duplicateSteps(exampleCommands(), &Input{Snapshot: s.Seal()}, ip, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}, {Namespace: "NAMESPACE", Name: "OTHER-POD", OwnerKind: "ReplicaSet"}}, nil)
 		},
 		Related: []Related{
 			{"stuck-pods", "Does the second pod not start at all?"},

@@ -33,16 +33,14 @@ func stuckPods() Check {
 			{Name: "eventWindow", Type: "duration", Default: "30m", Doc: "age up to which an event counts"},
 		},
 		Example: func() []Step {
-			p := &ipam.Pod{Namespace: "NAMESPACE", Name: "POD", NodeName: "NODE", OwnerKind: "ReplicaSet"}
-			facts := newStuckFacts(&Input{Snapshot: ipam.NewSnapshot()}, exampleCommands())
-			facts.node, facts.pods = "NODE", []stuckPod{{pod: p}}
 			var out []Step
-			for _, cause := range stuckCauses() {
-				out = appendSteps(out, cause.steps(facts))
+			for _, one := range stuckExamples() {
+				out = appendSteps(out, one.Steps)
 			}
 			return out
 		},
-		Look: "kubectl -n NAMESPACE describe pod POD",
+		Cases: stuckExamples,
+		Look:  "kubectl -n NAMESPACE describe pod POD",
 		Related: []Related{
 			{"leaked-ips", "“Already assigned” or “already exists”, and the pod that has the address is gone?"},
 			{"duplicate-ips", "“Already exists for an interface other than”, and a running pod has the address?"},
@@ -304,4 +302,19 @@ func newStuckFacts(in *Input, c commands) stuckFacts {
 			return len(orphans)
 		}),
 	}
+}
+
+// stuckExamples are the steps for each cause, under the texts that tell of it.
+func stuckExamples() []Case {
+	facts := newStuckFacts(&Input{Snapshot: ipam.NewSnapshot()}, exampleCommands())
+	facts.node, facts.pods = "NODE", []stuckPod{{pod: &ipam.Pod{Namespace: "NAMESPACE", Name: "POD", NodeName: "NODE", OwnerKind: "ReplicaSet"}}}
+	var out []Case
+	for _, cause := range stuckCauses() {
+		texts := make([]string, len(cause.texts))
+		for i, t := range cause.texts {
+			texts[i] = "`" + strings.TrimSpace(strings.ReplaceAll(t, "*", "…")) + "`"
+		}
+		out = append(out, Case{When: strings.Join(texts, " · "), Steps: cause.steps(facts)})
+	}
+	return out
 }
