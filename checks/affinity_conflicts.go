@@ -42,6 +42,7 @@ func affinityConflicts() Check {
 			return append([]Step{lookAtClaims(exampleCommands(), cidr)},
 				deleteAffinitySteps(exampleCommands(), []*ipam.Affinity{{Name: "WRONG-NODE-10-0-0-64-26", Node: "WRONG-NODE", CIDR: cidr}}, "the block names another owner")...)
 		},
+		Cases: affinityCases,
 		Related: []Related{
 			{"route-disagreement", "Do blocks and affinities agree, and only the nodes' routes lead elsewhere?"},
 			{"orphan-affinities", "Is the other owner a node that no longer exists?"},
@@ -55,6 +56,49 @@ func affinityConflicts() Check {
 		},
 		Run: runAffinityConflicts,
 	}
+}
+
+// affinityCases are what the check itself says of the smallest cluster that has
+// each of its faults.
+func affinityCases() []Case {
+	const name = "10-0-0-64-26"
+	cidr, made := netip.MustParsePrefix("10.0.0.64/26"), time.Unix(0, 0)
+	block := func(owner string, slots ...ipam.Slot) []ipam.Block {
+		return []ipam.Block{{
+			Name: name, CIDR: cidr, Owner: ipam.ParseOwner(owner), Created: made, UID: "UID-OF-THE-BLOCK", Slots: slots,
+			Attributes: []ipam.Attribute{{Handle: "HANDLE", Namespace: "NAMESPACE", Pod: "POD", Node: "NODE"}},
+		}}
+	}
+	affinity := func(node, state string) []ipam.Affinity {
+		return []ipam.Affinity{{Name: strings.ToLower(node) + "-" + name, Node: node, Type: "host", CIDR: cidr, State: state, Created: made, UID: "UID-OF-THE-AFFINITY"}}
+	}
+	var out []Case
+	for _, one := range []struct {
+		when       string
+		blocks     []ipam.Block
+		affinities []ipam.Affinity
+	}{
+		{"The block names another owner", block("host:NODE", ipam.Slot{}), append(affinity("NODE", ipam.StateConfirmed), affinity("WRONG-NODE", ipam.StateConfirmed)...)},
+		{"The block answers NotFound, and an affinity claims it (of a node that was removed and came back, say)", nil, affinity("WRONG-NODE", ipam.StatePendingDeletion)},
+		{"The block names the node, and its affinity is pending", block("host:NODE", ipam.Slot{}), affinity("NODE", ipam.StatePending)},
+		{"The block names the node, nothing is in it, and its affinity is pendingDeletion", block("host:NODE"), affinity("NODE", ipam.StatePendingDeletion)},
+		{"The block names the node, and the node has no affinity for it", block("host:NODE", ipam.Slot{}), nil},
+		{"The block has no owner, and nothing is in it", block(""), nil},
+	} {
+		s := ipam.NewSnapshot()
+		s.API, s.AsOf = ipam.APIv1, made.Add(time.Hour)
+		s.Nodes = []ipam.Node{{Name: "NODE"}, {Name: "WRONG-NODE"}}
+		s.Pods = []ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", NodeName: "NODE", Phase: "Running", OwnerKind: "ReplicaSet", StatusIPs: []netip.Addr{cidr.Addr()}}}
+		s.Blocks, s.Affinities = one.blocks, one.affinities
+		for _, r := range ipam.AllResources() {
+			s.Coverage.Set(r, ipam.Read, 0, "")
+		}
+		res := runAffinityConflicts(&Input{Snapshot: s.Seal(), Params: affinityConflicts().DefaultParams(), Now: s.AsOf})
+		if len(res.Findings) > 0 {
+			out = append(out, Case{When: one.when, Steps: res.Findings[0].Remediation})
+		}
+	}
+	return out
 }
 
 // claims is one CIDR with the block of that CIDR, if any, and the affinities

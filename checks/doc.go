@@ -74,7 +74,7 @@ func (c Check) remediationText() string {
 		writeSteps(&b, c.Example())
 		return b.String()
 	}
-	b.WriteString("**Only the steps under the text that you see**; a finding carries those that apply, with the real names, for the Calico version that was read.\n")
+	b.WriteString("**Only the steps under what you see**; a finding carries those that apply, with the real names, for the Calico version that was read.\n")
 	for _, one := range c.Cases() {
 		fmt.Fprintf(&b, "\n### %s\n", one.When)
 		writeSteps(&b, one.Steps)
