@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	"k8s.io/klog/v2"
 
 	"ipamaudit/audit"
 	"ipamaudit/audit/config"
@@ -230,13 +229,12 @@ func (o *runOptions) write(a *app, rep *audit.Report) error {
 	return report.WriteFiles(o.specs, rep, a.out, opts)
 }
 
-// logger writes to stderr, and nowhere else.
-// Libraries that log for themselves (client-go, of credential plug-ins that
-// break) do so in the same way from then on.
+// logger writes to stderr, and nowhere else. Libraries that log for themselves
+// do so in the same way from then on.
 func (a *app) logger(c config.Log, quiet bool) *slog.Logger {
-	logger := slog.New(a.logHandler(c, quiet))
-	klog.SetSlogLogger(logger)
-	return logger
+	h := a.logHandler(c, quiet)
+	libraryLog().follow(h)
+	return slog.New(h)
 }
 
 func (a *app) logHandler(c config.Log, quiet bool) slog.Handler {
