@@ -38,9 +38,7 @@ func affinityConflicts() Check {
 			percentParam("scarcePercent", 10, "share of free blocks below which an ownerless block is medium"),
 		},
 		Example: func() []Step {
-			cidr := netip.MustParsePrefix("10.0.0.64/26")
-			return append([]Step{lookAtClaims(exampleCommands(), cidr)},
-				deleteAffinitySteps(exampleCommands(), []*ipam.Affinity{{Name: "WRONG-NODE-10-0-0-64-26", Node: "WRONG-NODE", CIDR: cidr}}, "the block names another owner")...)
+			return affinityCases()[0].Steps
 		},
 		Cases: affinityCases,
 		Related: []Related{
@@ -87,16 +85,18 @@ func affinityCases() []Case {
 	} {
 		s := ipam.NewSnapshot()
 		s.API, s.AsOf = ipam.APIv1, made.Add(time.Hour)
+		s.Pools = []ipam.Pool{{Name: "POOL", CIDR: netip.MustParsePrefix("10.0.0.0/16"), BlockSize: cidr.Bits(), NodeSelector: "all()", AllowedUses: ipam.UseWorkload}}
 		s.Nodes = []ipam.Node{{Name: "NODE"}, {Name: "WRONG-NODE"}}
 		s.Pods = []ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", NodeName: "NODE", Phase: "Running", OwnerKind: "ReplicaSet", StatusIPs: []netip.Addr{cidr.Addr()}}}
 		s.Blocks, s.Affinities = one.blocks, one.affinities
 		for _, r := range ipam.AllResources() {
 			s.Coverage.Set(r, ipam.Read, 0, "")
 		}
-		res := runAffinityConflicts(&Input{Snapshot: s.Seal(), Params: affinityConflicts().DefaultParams(), Now: s.AsOf})
-		if len(res.Findings) > 0 {
-			out = append(out, Case{When: one.when, Steps: res.Findings[0].Remediation})
+		one := Case{When: one.when}
+		for _, f := range runAffinityConflicts(&Input{Snapshot: s.Seal(), Params: affinityConflicts().DefaultParams(), Now: s.AsOf}).Findings {
+			one.Steps = append(one.Steps, f.Remediation...)
 		}
+		out = append(out, one)
 	}
 	return out
 }
@@ -417,7 +417,7 @@ func (cl *claims) ownerless(in *Input, scarce map[*ipam.Pool]bool) (conflict, bo
 	}
 	out.steps = append(out.steps, Step{
 		Title:    "Find out what the other addresses were booked for: no collector releases what names no pod, and it may be a reservation made by hand",
-		Commands: []string{"kubectl get " + c.resource(ipam.ResBlocks) + " " + quote(b.Name) + " -o jsonpath='{.spec.attributes}{\"\\n\"}'", "calicoctl ipam check --show-problem-ips"},
+		Commands: []string{"kubectl get " + c.resource(ipam.ResBlocks) + " " + Quote(b.Name) + " -o jsonpath='{.spec.attributes}{\"\\n\"}'", "calicoctl ipam check --show-problem-ips"},
 		Risk:     Safe, Verify: "Every address has a user or a reason; an IPReservation is the way to keep addresses back.",
 	})
 	return out, true
@@ -472,7 +472,7 @@ func (cl *claims) ownState(in *Input) []conflict {
 	c := commandsFor(in.Snapshot)
 	out := conflict{severity: Medium}
 	used := inUse(in, cl.block)
-	verify := "kubectl get " + c.resource(ipam.ResAffinities) + " " + quote(a.Name) + " -o jsonpath='{.spec.state}{\"\\n\"}'   # confirmed, or NotFound"
+	verify := "kubectl get " + c.resource(ipam.ResAffinities) + " " + Quote(a.Name) + " -o jsonpath='{.spec.state}{\"\\n\"}'   # confirmed, or NotFound"
 	switch {
 	case a.State == ipam.StatePending && a.Created.IsZero():
 		out.severity, out.evidence = Low, Inferred
@@ -482,7 +482,7 @@ func (cl *claims) ownState(in *Input) []conflict {
 		out.detail = fmt.Sprintf("The affinity of its owner %s is pending%s: the claim was interrupted", a.Node, since(a.Created))
 		out.steps = []Step{{
 			Title:    "Let " + a.Node + " allocate again: its next allocation from the block confirms the affinity. Recreate a pod there that its controller brings back on the same node (of a DaemonSet, say)",
-			Commands: append([]string{"kubectl get pods -A --field-selector spec.nodeName=" + quote(a.Node)}, c.evict([]*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD"}}, 1)...),
+			Commands: append([]string{"kubectl get pods -A --field-selector spec.nodeName=" + Quote(a.Node)}, c.evict([]*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD"}}, 1)...),
 			Risk:     Disruptive, Verify: verify,
 		}}
 	default:
@@ -544,7 +544,7 @@ func (cl *claims) misspelt(in *Input) []conflict {
 			},
 			{
 				Title:    "Correct the name (NODENAME of the calico-node DaemonSet, the nodename file), restart calico-node, then recreate the node's pods: they are booked under the right name",
-				Commands: []string{"kubectl cordon " + quote(node), "kubectl drain " + quote(node) + " --ignore-daemonsets", "kubectl uncordon " + quote(node)},
+				Commands: []string{"kubectl cordon " + Quote(node), "kubectl drain " + Quote(node) + " --ignore-daemonsets", "kubectl uncordon " + Quote(node)},
 				Risk:     Disruptive, Verify: "kubectl get " + commandsFor(in.Snapshot).resource(ipam.ResAffinities) + " -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr   # only names that kubectl get nodes prints",
 			},
 		},
@@ -590,8 +590,8 @@ func lookAtClaims(c commands, cidr netip.Prefix) Step {
 	return Step{
 		Title: "Look at the block's owner and at all affinities for it: the block decides",
 		Commands: []string{
-			"kubectl get " + c.resource(ipam.ResBlocks) + " " + quote(blockName(cidr)) + ` -o jsonpath='{.spec.affinity}{"\n"}'`,
-			"kubectl get " + c.resource(ipam.ResAffinities) + " -o custom-columns=NAME:.metadata.name,NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state | grep -F " + quote(cidr.String()),
+			"kubectl get " + c.resource(ipam.ResBlocks) + " " + Quote(blockName(cidr)) + ` -o jsonpath='{.spec.affinity}{"\n"}'`,
+			"kubectl get " + c.resource(ipam.ResAffinities) + " -o custom-columns=NAME:.metadata.name,NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state | grep -F " + Quote(cidr.String()),
 		},
 		Risk: Safe, Verify: "They still contradict each other; if not, it has healed by itself.",
 	}

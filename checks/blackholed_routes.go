@@ -283,14 +283,14 @@ func blackholeSteps(in *Input, n *ipam.Node, drops []drop) []Step {
 	for _, a := range stale {
 		steps = append(steps, Step{
 			Title:    "Delete the stale affinity: the block itself names another owner",
-			Commands: []string{"kubectl get " + c.resource(ipam.ResAffinities) + " " + quote(a.Name) + " -o jsonpath='{.spec.node} {.spec.cidr} {.spec.state}{\"\\n\"}'", c.deleteAffinity(a.Name)},
+			Commands: []string{"kubectl get " + c.resource(ipam.ResAffinities) + " " + Quote(a.Name) + " -o jsonpath='{.spec.node} {.spec.cidr} {.spec.state}{\"\\n\"}'", c.deleteAffinity(a.Name)},
 			Risk:     Destructive, Verify: "ip route get " + drops[0].ip.String() + "   # on " + n.Name + ": a way within a minute",
 		})
 	}
 	if foreign {
 		steps = append(steps, Step{
 			Title:    "Restart calico-node on " + n.Name + ": it rewrites its routes from the datastore",
-			Commands: []string{"kubectl delete pod -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(n.Name)},
+			Commands: []string{"kubectl delete pod -A -l k8s-app=calico-node --field-selector spec.nodeName=" + Quote(n.Name)},
 			Risk:     Disruptive, Verify: "ip route get " + drops[0].ip.String() + "   # on " + n.Name,
 		})
 	}

@@ -242,7 +242,7 @@ func layoutFinding(in *Input, b *ipam.Block) (Finding, bool) {
 			f.Title = "Block " + b.CIDR.String() + " is malformed"
 			f.Remediation = append([]Step{{
 				Title:    "Look at the block and at what Calico says about it",
-				Commands: []string{"kubectl get " + c.resource(ipam.ResBlocks) + " " + quote(b.Name) + " -o yaml", "calicoctl ipam check"},
+				Commands: []string{"kubectl get " + c.resource(ipam.ResBlocks) + " " + Quote(b.Name) + " -o yaml", "calicoctl ipam check"},
 				Risk:     Safe, Verify: "calicoctl lists the block as invalid; otherwise it has been written since.",
 			}}, replaceBlockSteps(in, c, []*ipam.Block{b})...)
 		}
@@ -314,16 +314,16 @@ func replaceBlockSteps(in *Input, c commands, blocks []*ipam.Block) []Step {
 	if len(owners) > 0 {
 		s := Step{
 			Title: "One node after the other, move the pods away: " + names(owners, 5),
-			Risk:  Disruptive, Verify: "kubectl get pods -A -o wide --field-selector spec.nodeName=" + quote(owners[0]) + "   # only DaemonSets",
+			Risk:  Disruptive, Verify: "kubectl get pods -A -o wide --field-selector spec.nodeName=" + Quote(owners[0]) + "   # only DaemonSets",
 		}
 		again := Step{
 			Title: "Then let the node register again: Calico gives its blocks back, and the new ones have the pool's size",
 			Risk:  Disruptive, Verify: c.showBlocks() + "   # lists none of " + names(cidrs, 5),
 		}
 		for _, o := range owners[:min(len(owners), 3)] {
-			s.Commands = append(s.Commands, "kubectl drain "+quote(o)+" --ignore-daemonsets")
+			s.Commands = append(s.Commands, "kubectl drain "+Quote(o)+" --ignore-daemonsets")
 			again.Commands = append(again.Commands,
-				"kubectl delete node "+quote(o)+"   # then wait until "+c.showBlocks()+" lists none of its blocks (up to 20 minutes)",
+				"kubectl delete node "+Quote(o)+"   # then wait until "+c.showBlocks()+" lists none of its blocks (up to 20 minutes)",
 				"systemctl restart kubelet   # on "+oneLine(o))
 		}
 		steps = append(steps, s, again)
@@ -331,7 +331,7 @@ func replaceBlockSteps(in *Input, c commands, blocks []*ipam.Block) []Step {
 	if len(steps) == 0 {
 		steps = append(steps, Step{
 			Title:    "Nobody owns " + names(cidrs, 5) + ": Calico deletes it with its last address; see what they are booked for",
-			Commands: []string{"kubectl get " + c.resource(ipam.ResBlocks) + " " + quote(blocks[0].Name) + " -o yaml", "calicoctl ipam check --show-problem-ips"},
+			Commands: []string{"kubectl get " + c.resource(ipam.ResBlocks) + " " + Quote(blocks[0].Name) + " -o yaml", "calicoctl ipam check --show-problem-ips"},
 			Risk:     Safe, Verify: c.showBlocks() + "   # lists none of " + names(cidrs, 5),
 		})
 	}

@@ -154,12 +154,12 @@ func blocklessSteps(c commands, p *ipam.Pool, node string, surplus []string, har
 	}
 	return append(steps, Step{
 		Title:    "As long as that takes, keep new pods off the node: " + harm,
-		Commands: []string{"kubectl cordon " + quote(node)},
-		Risk:     Disruptive, Verify: "kubectl get node " + quote(node) + "   # SchedulingDisabled",
+		Commands: []string{"kubectl cordon " + Quote(node)},
+		Risk:     Disruptive, Verify: "kubectl get node " + Quote(node) + "   # SchedulingDisabled",
 	}, Step{
 		Title:    "When a block is free, let pods onto the node again: the first one claims it",
-		Commands: []string{"kubectl uncordon " + quote(node)},
-		Risk:     Safe, Verify: "kubectl get " + c.resource(ipam.ResAffinities) + " -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr | grep -w " + quote(node),
+		Commands: []string{"kubectl uncordon " + Quote(node)},
+		Risk:     Safe, Verify: "kubectl get " + c.resource(ipam.ResAffinities) + " -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr | grep -w " + Quote(node),
 	})
 }
 

@@ -251,25 +251,17 @@ func undecided(c Check, s *ipam.Snapshot) []string {
 		switch rc := s.Coverage.Get(r); {
 		case s.Coverage.Refused(r) || rc.Status != ipam.Read && !r.Optional():
 			out = append(out, fmt.Sprintf("%s (%s)", r, rc.Status))
-		case unusable(s, r):
+		case len(s.Unusable(r)) > 0:
 			out = append(out, "some of the "+string(r)+", which could not be used")
 		}
 	}
 	// Of what everything is about a single object may be what is wrong.
 	for _, r := range []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResNodes, ipam.ResPods} {
-		if slices.Contains(c.Uses, r) && !slices.Contains(c.Decides, r) && unusable(s, r) {
+		if slices.Contains(c.Uses, r) && !slices.Contains(c.Decides, r) && len(s.Unusable(r)) > 0 {
 			out = append(out, "some of the "+string(r)+", which could not be used")
 		}
 	}
 	return out
-}
-
-// unusable reports whether some objects of the resource could not be used.
-func unusable(s *ipam.Snapshot, r ipam.Resource) bool {
-	return slices.ContainsFunc(s.Rejected, func(e ipam.ObjectError) bool {
-		k, ok := ipam.ParseResource(e.Kind)
-		return ok && k == r
-	})
 }
 
 // unreadNeeds lists the needs that were not read, with their status. Optional

@@ -69,14 +69,14 @@ func accessSteps(a AccessFailure) []Step {
 	if a.Saved != "" {
 		return []Step{{
 			Title:    "See whether the saved snapshot is there and whole; if it is not, take a new one with ipamaudit snapshot",
-			Commands: []string{"ls -l -- " + quote(a.Saved), "ipamaudit run --from " + quote(a.Saved)},
+			Commands: []string{"ls -l -- " + Quote(a.Saved), "ipamaudit run --from " + Quote(a.Saved)},
 			Risk:     Safe,
 			Verify:   "The last line of ipamaudit run no longer names this cluster as failed.",
 		}}
 	}
 	kubectl := a.Kubectl
 	if kubectl == "" {
-		kubectl = "kubectl --context " + quote(a.Cluster)
+		kubectl = "kubectl --context " + Quote(a.Cluster)
 	}
 	return []Step{
 		{

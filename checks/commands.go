@@ -66,7 +66,7 @@ func (c commands) evict(pods []*ipam.Pod, limit int) []string {
 	}
 	cmds := []string{c.evictFunction()}
 	for _, p := range pods[:min(len(pods), limit)] {
-		cmds = append(cmds, "evict "+quote(p.Namespace)+" "+quote(p.Name))
+		cmds = append(cmds, "evict "+Quote(p.Namespace)+" "+Quote(p.Name))
 	}
 	if n := len(pods) - limit; n > 0 {
 		cmds = append(cmds, fmt.Sprintf("# … and %d more, see the list of affected addresses", n))
@@ -89,7 +89,7 @@ func (c commands) evictFunction() string {
 // deletePod deletes a pod that serves nobody: it waits, or its node is gone.
 // Running ones are evicted. --force would leak the address.
 func (c commands) deletePod(namespace, name string) string {
-	return "kubectl -n " + quote(namespace) + " delete pod " + quote(name)
+	return "kubectl -n " + Quote(namespace) + " delete pod " + Quote(name)
 }
 
 // addPool creates a pool through calicoctl, which validates what kubectl on
@@ -165,13 +165,13 @@ func poolSpec(p *ipam.Pool) []string {
 func (c commands) deleteEmptyBlock(b *ipam.Block, a *ipam.Affinity) []string {
 	path := "/apis/" + c.group + "/" + c.apiVersion()
 	doomed := fmt.Sprintf(`kubectl delete --raw %s -f - <<<'{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"%s","resourceVersion":"'"${BLOCK%%%% *}"'"}}'`,
-		quote(path+"/ipamblocks/"+b.Name), b.UID)
+		Quote(path+"/ipamblocks/"+b.Name), b.UID)
 	if a != nil {
 		doomed += " &&\n    " + guardedDelete(path+"/blockaffinities/"+a.Name, a.UID)
 	}
 	return []string{
 		"calicoctl datastore migrate lock",
-		fmt.Sprintf("BLOCK=$(kubectl get %s %s -o jsonpath='{.metadata.resourceVersion} {.spec.attributes}')", c.resource(ipam.ResBlocks), quote(b.Name)),
+		fmt.Sprintf("BLOCK=$(kubectl get %s %s -o jsonpath='{.metadata.resourceVersion} {.spec.attributes}')", c.resource(ipam.ResBlocks), Quote(b.Name)),
 		"case \"$BLOCK\" in\n" +
 			"  *' '|*' []') " + doomed + " ;;\n" +
 			"  *) echo \"not empty, nothing deleted: $BLOCK\" ;;\n" +
@@ -188,7 +188,7 @@ func (c commands) apiVersion() string {
 }
 
 func guardedDelete(path, uid string) string {
-	return fmt.Sprintf(`kubectl delete --raw %s -f - <<<'{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"%s"}}'`, quote(path), uid)
+	return fmt.Sprintf(`kubectl delete --raw %s -f - <<<'{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"%s"}}'`, Quote(path), uid)
 }
 
 // again repeats some checks; where the clusters come from is the caller's to say.
@@ -198,7 +198,7 @@ func again(flags string) string {
 
 // deleteAffinity deletes one BlockAffinity by name.
 func (c commands) deleteAffinity(name string) string {
-	return "kubectl delete " + c.resource(ipam.ResAffinities) + " " + quote(name)
+	return "kubectl delete " + c.resource(ipam.ResAffinities) + " " + Quote(name)
 }
 
 // unlock lets the CNI plug-in and the collector go on (all versions since
@@ -223,7 +223,7 @@ func (c commands) blockLimit(n int) string {
 
 // disablePool keeps new pods out of a pool; running ones keep their addresses.
 func (c commands) disablePool(name string) string {
-	return "kubectl patch " + c.resource(ipam.ResPools) + " " + quote(name) + ` --type merge -p '{"spec":{"disabled":true}}'`
+	return "kubectl patch " + c.resource(ipam.ResPools) + " " + Quote(name) + ` --type merge -p '{"spec":{"disabled":true}}'`
 }
 
 // usersOf searches running pods and nodes for the addresses.
@@ -233,7 +233,7 @@ func (c commands) usersOf(ips []netip.Addr) []string {
 	}
 	var patterns strings.Builder
 	for _, ip := range ips {
-		patterns.WriteString(" -e " + quote(ip.String()))
+		patterns.WriteString(" -e " + Quote(ip.String()))
 	}
 	return []string{
 		`kubectl get pods -A --field-selector=status.phase!=Succeeded,status.phase!=Failed -o custom-columns='NAMESPACE:.metadata.namespace,POD:.metadata.name,STATUS:.status.podIPs[*].ip,CALICO:.metadata.annotations.cni\.projectcalico\.org/podIPs' | grep -wF` + patterns.String() + "   # must print nothing",
@@ -290,7 +290,7 @@ func (c commands) leakGracePeriod(d time.Duration) string {
 
 // deleteHandle deletes one IPAMHandle.
 func (c commands) deleteHandle(name string) string {
-	return "kubectl delete " + c.resource(ipam.ResHandles) + " " + quote(name)
+	return "kubectl delete " + c.resource(ipam.ResHandles) + " " + Quote(name)
 }
 
 // forgetTunnels removes the annotations of these kinds of tunnel from a node.
@@ -300,7 +300,7 @@ func (c commands) forgetTunnels(node string, kinds []string) []string {
 	var out []string
 	for _, k := range kinds {
 		if a := annotation[k]; a != "" {
-			out = append(out, "kubectl annotate node "+quote(node)+" projectcalico.org/"+a+"-")
+			out = append(out, "kubectl annotate node "+Quote(node)+" projectcalico.org/"+a+"-")
 		}
 	}
 	return out
@@ -309,15 +309,12 @@ func (c commands) forgetTunnels(node string, kinds []string) []string {
 // restartAgent restarts calico-node on one node, in whatever namespace it is;
 // pods keep their network meanwhile.
 func restartAgent(node string) string {
-	return "kubectl delete pod -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node)
+	return "kubectl delete pod -A -l k8s-app=calico-node --field-selector spec.nodeName=" + Quote(node)
 }
 
-// Quote makes s one word for a POSIX shell, as the commands of findings have it.
-func Quote(s string) string { return quote(s) }
-
-// quote makes s one word for a POSIX shell. Names come from the cluster and
+// Quote makes s one word for a POSIX shell. Names come from the cluster and
 // are not trusted.
-func quote(s string) string {
+func Quote(s string) string {
 	if s != "" && strings.IndexFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:/@=-", r))
 	}) < 0 {

@@ -406,6 +406,6 @@ func restartCalicoNode(node, title string) Step {
 	return Step{
 		Title:    title,
 		Commands: []string{restartAgent(node)},
-		Risk:     Disruptive, Verify: "kubectl get pods -A -l k8s-app=calico-node --field-selector spec.nodeName=" + quote(node) + "   # Running and ready",
+		Risk:     Disruptive, Verify: "kubectl get pods -A -l k8s-app=calico-node --field-selector spec.nodeName=" + Quote(node) + "   # Running and ready",
 	}
 }

@@ -200,7 +200,7 @@ func duplicateSteps(c commands, in *Input, ip netip.Addr, pods []*ipam.Pod, tunn
 		steps = append(steps, Step{
 			Title:    "Restart calico-node there: it takes another tunnel address, since this one is not booked for it. Before the pod: deleting that first would free an address in use",
 			Commands: cmds, Risk: Disruptive,
-			Verify: "kubectl get node " + quote(tunnels[0].Node.Name) + " -o yaml | grep -i tunnel   # another address",
+			Verify: "kubectl get node " + Quote(tunnels[0].Node.Name) + " -o yaml | grep -i tunnel   # another address",
 		})
 	}
 	if len(booked) > 1 || len(booked) == 1 && len(others) == 0 && tunnelBooked {

@@ -292,16 +292,16 @@ func handleIDs(in *Input) map[string]bool {
 }
 
 func restartCollectorSteps(c commands, namespace, name string) []Step {
-	ns := "kubectl -n " + quote(namespace) + " "
+	ns := "kubectl -n " + Quote(namespace) + " "
 	return []Step{
 		{
 			Title:    "See what the collector says: “datastore is locked”, “Can't cleanup node yet” and errors of the API server have other causes than a stall",
-			Commands: []string{ns + "logs deployment/" + quote(name) + " --since=1h | grep -iE 'ipam|leak|gc|error' | tail -50", ns + "get pods -o wide -l k8s-app=calico-kube-controllers"},
+			Commands: []string{ns + "logs deployment/" + Quote(name) + " --since=1h | grep -iE 'ipam|leak|gc|error' | tail -50", ns + "get pods -o wide -l k8s-app=calico-kube-controllers"},
 			Risk:     Safe, Verify: "You know whether it works, waits or fails.",
 		},
 		{
 			Title:    "Restart it: it counts afresh and releases what it confirms after its grace period. Policy and pods are not touched",
-			Commands: []string{ns + "rollout restart deployment " + quote(name), ns + "rollout status deployment " + quote(name)},
+			Commands: []string{ns + "rollout restart deployment " + Quote(name), ns + "rollout status deployment " + Quote(name)},
 			Risk:     Safe, Verify: c.showBlocks() + "   # after about 20 minutes the blocks of nodes that are gone are no longer listed",
 		},
 	}
@@ -329,15 +329,15 @@ func deployStep() Step {
 func scaleStep(w *ipam.Workload) Step {
 	return Step{
 		Title:    "Find out who scaled it to zero (an operator that is stopped, a clean-up that was interrupted), then scale it up",
-		Commands: []string{"kubectl -n " + quote(w.Namespace) + " scale deployment " + quote(w.Name) + " --replicas=1"},
-		Risk:     Safe, Verify: "kubectl -n " + quote(w.Namespace) + " rollout status deployment " + quote(w.Name),
+		Commands: []string{"kubectl -n " + Quote(w.Namespace) + " scale deployment " + Quote(w.Name) + " --replicas=1"},
+		Risk:     Safe, Verify: "kubectl -n " + Quote(w.Namespace) + " rollout status deployment " + Quote(w.Name),
 	}
 }
 
 func enableControllerStep(w *ipam.Workload) Step {
 	return Step{
 		Title:    "Add “node” to ENABLED_CONTROLLERS where the Deployment is defined (manifest, chart or operator)",
-		Commands: []string{"kubectl -n " + quote(w.Namespace) + " get deployment " + quote(w.Name) + ` -o jsonpath='{.spec.template.spec.containers[0].env}{"\n"}'`},
+		Commands: []string{"kubectl -n " + Quote(w.Namespace) + " get deployment " + Quote(w.Name) + ` -o jsonpath='{.spec.template.spec.containers[0].env}{"\n"}'`},
 		Risk:     Safe, Verify: "The list contains node, and the pod was recreated.",
 	}
 }

@@ -387,7 +387,7 @@ func leakSteps(c commands, in *Input, list []leak, ips, blocked []netip.Addr, ri
 		seen[p.Key()] = true
 		steps = append(steps, Step{
 			Title:    "Stop the source first: see why the CNI calls of " + p.Key() + " fail after the address was assigned (missing iptables modules, a chained plug-in, a full disk), else they leak on",
-			Commands: []string{"kubectl -n " + quote(p.Namespace) + " describe pod " + quote(p.Name)},
+			Commands: []string{"kubectl -n " + Quote(p.Namespace) + " describe pod " + Quote(p.Name)},
 			Risk:     Safe, Verify: "The pod runs and its records do not grow.",
 		})
 	}

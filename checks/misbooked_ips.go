@@ -135,7 +135,7 @@ func misbookedSteps(c commands, in *Input, nodes, ips []string, pods []*ipam.Pod
 		}
 		for _, n := range nodes[:min(len(nodes), commandLimit)] {
 			s.Commands = append(s.Commands,
-				"kubectl debug node/"+quote(n)+" -it --image=busybox -- cat /host/var/lib/calico/nodename   # must print "+quote(n),
+				"kubectl debug node/"+Quote(n)+" -it --image=busybox -- cat /host/var/lib/calico/nodename   # must print "+Quote(n),
 				restartAgent(n))
 		}
 		steps = append(steps, s)

@@ -240,7 +240,7 @@ func multiBlockSteps(c commands, node string, blocks []surplusBlock) []Step {
 	if who := borrowersOf(busy); len(who) > 0 {
 		uncordon := make([]string, len(who))
 		for i, b := range who {
-			uncordon[i] = "kubectl uncordon " + quote(b)
+			uncordon[i] = "kubectl uncordon " + Quote(b)
 		}
 		steps = append(steps, Step{
 			Title: "Let pods onto the borrowing nodes again: with a block free, the first one there claims it", Commands: uncordon,
@@ -285,7 +285,7 @@ func emptyingSteps(c commands, node string, busy []surplusBlock) []Step {
 	if len(lent) > 0 {
 		cmds := make([]string, 0, len(borrowers)+len(lent))
 		for _, b := range borrowers {
-			cmds = append(cmds, "kubectl cordon "+quote(b))
+			cmds = append(cmds, "kubectl cordon "+Quote(b))
 		}
 		del, bare, fixed := recreate(c, lent, commandLimit)
 		steps = append(steps, Step{
@@ -334,7 +334,7 @@ func returnSteps(c commands, node string, blocks []surplusBlock) []Step {
 		steps = append(steps, Step{
 			Title:    "Wait: kube-controllers gives an empty block back 15 to 22 minutes after it became empty, and leaves the node one: " + list,
 			Commands: []string{c.showBlocks()},
-			Risk:     Safe, Verify: "kubectl get " + c.resource(ipam.ResBlocks) + " " + quote(blocks[0].block.Name) + "   # NotFound",
+			Risk:     Safe, Verify: "kubectl get " + c.resource(ipam.ResBlocks) + " " + Quote(blocks[0].block.Name) + "   # NotFound",
 		})
 	}
 	title := "Only if it does not (collector off or absent): delete the empty block by hand"

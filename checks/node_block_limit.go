@@ -282,22 +282,21 @@ func releaseFirst(c commands) Step {
 // accepts a limit, or larger ones. A further pool alone would not help, since
 // blocks of all pools count against the limit.
 func roomPerNodeSteps(c commands, cfg ipam.Config, like *ipam.Pool, need int) []Step {
-	var steps []Step
 	size := uint64(64)
 	if like != nil {
 		size = like.Usable(false)
 	}
 	enough := (uint64(max(need, 1)) + size - 1) / size
 	blocks := max(enough, uint64(cfg.BlockLimit())+1)
-	steps = append(steps, Step{
-		Title: fmt.Sprintf("Do the sum: a block has %s here and a node may own %s, so it gets %s; %s take %s (%d ÷ %d, rounded up)",
-			count(size, "usable address"), count(uint64(cfg.BlockLimit()), "block"), figure(size*uint64(cfg.BlockLimit())), count(uint64(max(need, 1)), "address"), count(enough, "block"), max(need, 1), size),
+	steps := []Step{{
+		Title: fmt.Sprintf("Do the sum: a block has %s here and a node may own %s, so it gets %s; %s would do for %s (%d ÷ %d, rounded up)",
+			count(size, "usable address"), count(uint64(cfg.BlockLimit()), "block"), figure(size*uint64(cfg.BlockLimit())), count(enough, "block"), count(uint64(max(need, 1)), "address"), max(need, 1), size),
 		Commands: []string{
 			"kubectl get " + c.resource(ipam.ResIPAMConfig) + ` default -o jsonpath='{.spec.strictAffinity} {.spec.maxBlocksPerHost}{"\n"}'   # NotFound: strict affinity off, 20 blocks`,
 			"kubectl get nodes -o custom-columns=NAME:.metadata.name,PODS:.status.capacity.pods",
 		},
 		Risk: Safe, Verify: "The limit, or 20 where it is 0 or missing, times the addresses of a block is less than the pods that need one.",
-	})
+	}}
 	if cfg.StrictAffinity && blocks <= 256 {
 		steps = append(steps, Step{
 			Title:    "Only with strict affinity on, else go on with the next step: allow more blocks per node; check with pool-utilisation first that the pools have that many",
@@ -305,18 +304,18 @@ func roomPerNodeSteps(c commands, cfg ipam.Config, like *ipam.Pool, need int) []
 			Risk:     Safe, Verify: fmt.Sprintf("calicoctl ipam show --show-configuration   # MaxBlocksPerHost %d", blocks),
 		})
 	}
-	larger := largerBlocksSteps(c, cfg, like, need)
-	if len(steps) > 1 {
-		// One without the other would disable the only pool.
-		larger[0].Title = "Or move" + strings.TrimPrefix(larger[0].Title, "Move")
-		larger[1].Title = "Only if you moved, and with a free block in the new pool: disable" + strings.TrimPrefix(larger[1].Title, "Then disable")
-	}
-	return append(steps, larger...)
+	return append(steps, largerBlocksSteps(c, cfg, like, need, len(steps) > 1)...)
 }
 
-// largerBlocksSteps move to a pool with larger blocks. The old pool has to be
-// disabled: otherwise its blocks go on counting.
-func largerBlocksSteps(c commands, cfg ipam.Config, like *ipam.Pool, need int) []Step {
+// largerBlocksSteps move to a pool with larger blocks, or may do so where the
+// limit was raised instead. The old pool has to be disabled: otherwise its blocks
+// go on counting.
+func largerBlocksSteps(c commands, cfg ipam.Config, like *ipam.Pool, need int, instead bool) []Step {
+	move, disable := "Move", "Then disable"
+	if instead {
+		// One without the other would disable the only pool.
+		move, disable = "Or move", "Only if you moved, and with a free block in the new pool: disable"
+	}
 	var larger *ipam.Pool
 	name := "OLD-POOL"
 	if like != nil {
@@ -333,14 +332,14 @@ func largerBlocksSteps(c commands, cfg ipam.Config, like *ipam.Pool, need int) [
 	}
 	return []Step{
 		{
-			Title:    "Move to larger blocks. The size of a pool cannot be changed: add a pool with another range",
+			Title:    move + " to larger blocks. The size of a pool cannot be changed: add a pool with another range",
 			Commands: c.addPool(larger), Risk: Safe,
 			Verify: "calicoctl ipam show   # lists the new pool with free addresses",
 		},
 		{
-			Title: "Then disable the old pool, so that its blocks no longer count; running pods keep their addresses until they are recreated",
+			Title: disable + " the old pool, so that its blocks no longer count; running pods keep their addresses until they are recreated",
 			// Pasted without the step before, it must not disable the only pool.
-			Commands: []string{"kubectl get " + c.resource(ipam.ResPools) + " " + quote(newPoolName(larger)) + " && " + c.disablePool(name)}, Risk: Disruptive,
+			Commands: []string{"kubectl get " + c.resource(ipam.ResPools) + " " + Quote(newPoolName(larger)) + " && " + c.disablePool(name)}, Risk: Disruptive,
 			Verify: c.showBlocks() + "   # new pods are in blocks of the new pool",
 		},
 	}

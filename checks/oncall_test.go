@@ -62,3 +62,19 @@ func TestIDsAreLinks(t *testing.T) {
 		}
 	}
 }
+
+// A case without steps would be a heading and nothing under it.
+func TestEveryCaseHasSteps(t *testing.T) {
+	for _, c := range All() {
+		if c.Cases == nil {
+			continue
+		}
+		seen := map[string]bool{}
+		for _, one := range c.Cases() {
+			if one.When == "" || seen[one.When] || len(one.Steps) == 0 {
+				t.Errorf("%s: case %q: %d steps, seen before: %v", c.ID, one.When, len(one.Steps), seen[one.When])
+			}
+			seen[one.When] = true
+		}
+	}
+}

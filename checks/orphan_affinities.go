@@ -360,7 +360,7 @@ func orphanSteps(c commands, in *Input, orphans []*orphan, risk string, ghosts [
 	if len(ghosts) > 0 {
 		s := Step{
 			Title: "Delete the pod objects that still name a node that is gone; where one stays in Terminating look for a finalizer",
-			Risk:  Disruptive, Verify: "kubectl get pods -A --field-selector spec.nodeName=" + quote(ghosts[0].NodeName) + "   # none",
+			Risk:  Disruptive, Verify: "kubectl get pods -A --field-selector spec.nodeName=" + Quote(ghosts[0].NodeName) + "   # none",
 		}
 		for _, p := range ghosts[:min(len(ghosts), commandLimit)] {
 			s.Commands = append(s.Commands, c.deletePod(p.Namespace, p.Name))
@@ -403,7 +403,7 @@ func orphanSteps(c commands, in *Input, orphans []*orphan, risk string, ghosts [
 	if len(bare) > 0 {
 		s := Step{
 			Title: "Delete the affinities without a block: the collector looks at blocks only and never finds them",
-			Risk:  Destructive, Verify: "kubectl get " + c.resource(ipam.ResAffinities) + " " + quote(bare[0].Name) + "   # NotFound",
+			Risk:  Destructive, Verify: "kubectl get " + c.resource(ipam.ResAffinities) + " " + Quote(bare[0].Name) + "   # NotFound",
 		}
 		for _, a := range bare[:min(len(bare), commandLimit)] {
 			s.Commands = append(s.Commands, c.deleteAffinity(a.Name))

@@ -174,7 +174,7 @@ func overlapSteps(c commands, name string) []Step {
 		{
 			Title:    "Disable the other one (here the inner one): running pods keep their addresses, new ones come from the pool that stays",
 			Commands: []string{c.disablePool(name)},
-			Risk:     Disruptive, Verify: "kubectl get " + c.resource(ipam.ResPools) + " " + quote(name) + " -o jsonpath='{.spec.disabled}'   # true. Delete it only when no pod has an address in it",
+			Risk:     Disruptive, Verify: "kubectl get " + c.resource(ipam.ResPools) + " " + Quote(name) + " -o jsonpath='{.spec.disabled}'   # true. Delete it only when no pod has an address in it",
 		},
 	}
 }
@@ -252,15 +252,15 @@ func selectSteps(c commands, nodes []string) []Step {
 	look := []string{"kubectl get " + c.resource(ipam.ResPools) + " -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector,DISABLED:.spec.disabled,USES:.spec.allowedUses,MODE:.spec.assignmentMode"}
 	var label []string
 	for _, n := range nodes[:min(len(nodes), 3)] {
-		look = append(look, "kubectl get node "+quote(n)+" --show-labels")
-		label = append(label, "kubectl label node "+quote(n)+" KEY=VALUE   # as the pool's selector says")
+		look = append(look, "kubectl get node "+Quote(n)+" --show-labels")
+		label = append(label, "kubectl label node "+Quote(n)+" KEY=VALUE   # as the pool's selector says")
 	}
 	return []Step{
 		{Title: "Compare the nodes' labels with the pools' selectors", Commands: look, Risk: Safe, Verify: "You know which label is missing, or which pool should be enabled."},
 		{
 			Title:    "Give the nodes the label, or widen a selector, or enable a pool; pods that wait are tried again by themselves",
 			Commands: label, Risk: Safe,
-			Verify: "kubectl get pods -A -o wide --field-selector spec.nodeName=" + quote(nodes[0]) + "   # no ContainerCreating",
+			Verify: "kubectl get pods -A -o wide --field-selector spec.nodeName=" + Quote(nodes[0]) + "   # no ContainerCreating",
 		},
 	}
 }
@@ -339,7 +339,7 @@ func brokenPins(in *Input, pins *pinned) []remark {
 		var cmds []string
 		for _, ns := range u.namespaces {
 			r.affected = append(r.affected, Affected{Kind: "Namespace", Name: ns, Note: "annotation names " + pin})
-			cmds = append(cmds, "kubectl get namespace "+quote(ns)+" -o jsonpath='{.metadata.annotations}{\"\\n\"}'")
+			cmds = append(cmds, "kubectl get namespace "+Quote(ns)+" -o jsonpath='{.metadata.annotations}{\"\\n\"}'")
 		}
 		for _, p := range u.waiting {
 			r.affected = append(r.affected, Affected{Kind: KindPod, Namespace: p.Namespace, Name: p.Name, Note: "waits for an address on " + p.NodeName})
@@ -348,7 +348,7 @@ func brokenPins(in *Input, pins *pinned) []remark {
 			r.affected = append(r.affected, Affected{Kind: KindPod, Namespace: p.Namespace, Name: p.Name, Note: "runs on " + p.NodeName})
 		}
 		for _, p := range append(slices.Clone(u.waiting), u.running...) {
-			if cmd := "kubectl -n " + quote(p.Namespace) + " get pod " + quote(p.Name) + " -o jsonpath='{.metadata.annotations}{\"\\n\"}'"; len(cmds) < 3 {
+			if cmd := "kubectl -n " + Quote(p.Namespace) + " get pod " + Quote(p.Name) + " -o jsonpath='{.metadata.annotations}{\"\\n\"}'"; len(cmds) < 3 {
 				cmds = append(cmds, cmd)
 			}
 		}
@@ -414,7 +414,7 @@ func unreadableSelectors(in *Input, _ *pinned) []remark {
 			affected: []Affected{poolRow(p)},
 			steps: []Step{{
 				Title:    "See whether Calico accepts the selector",
-				Commands: []string{"calicoctl get ippool " + quote(p.Name) + " -o yaml"},
+				Commands: []string{"calicoctl get ippool " + Quote(p.Name) + " -o yaml"},
 				Risk:     Safe, Verify: "The selector is what was meant.",
 			}},
 		})
@@ -454,7 +454,7 @@ func unselectedPods(in *Input, pins *pinned) []remark {
 			affected: byPool[p],
 			steps: []Step{{
 				Title:    "Nothing is broken: the pods get addresses of the right pool when they are next recreated. If the selector is wrong, correct it",
-				Commands: []string{"kubectl get " + commandsFor(in.Snapshot).resource(ipam.ResPools) + " " + quote(p.Name) + " -o jsonpath='{.spec.nodeSelector}{\"\\n\"}'", "kubectl get nodes --show-labels"},
+				Commands: []string{"kubectl get " + commandsFor(in.Snapshot).resource(ipam.ResPools) + " " + Quote(p.Name) + " -o jsonpath='{.spec.nodeSelector}{\"\\n\"}'", "kubectl get nodes --show-labels"},
 				Risk:     Safe, Verify: "The selector matches the nodes that the pool is meant for.",
 			}},
 		})

@@ -100,7 +100,7 @@ func collectorSteps(c commands, in *Input, what string) []Step {
 			ns, found = w.Namespace, true
 		}
 	}
-	get := "kubectl -n " + quote(ns) + " get deployment calico-kube-controllers"
+	get := "kubectl -n " + Quote(ns) + " get deployment calico-kube-controllers"
 	switch {
 	case !in.Info.Ready:
 		return []Step{
@@ -125,12 +125,12 @@ func collectorSteps(c commands, in *Input, what string) []Step {
 	return []Step{
 		{
 			Title:    "calico-kube-controllers collects " + what + " by itself within about 20 minutes: see whether it runs, and why it does not",
-			Commands: []string{get, "kubectl -n " + quote(ns) + " logs deployment/calico-kube-controllers --since=2h | grep -iE 'leak|garbage|cleanup|locked' | tail -50"},
+			Commands: []string{get, "kubectl -n " + Quote(ns) + " logs deployment/calico-kube-controllers --since=2h | grep -iE 'leak|garbage|cleanup|locked' | tail -50"},
 			Risk:     Safe, Verify: "It is 1/1, and its log says what it does with them.",
 		},
 		{
 			Title:    "Restart it if it has stalled: it counts afresh. Policy and pods are not touched",
-			Commands: []string{"kubectl -n " + quote(ns) + " rollout restart deployment calico-kube-controllers"},
+			Commands: []string{"kubectl -n " + Quote(ns) + " rollout restart deployment calico-kube-controllers"},
 			Risk:     Disruptive, Verify: again("") + "; 30 minutes later they are gone",
 		},
 	}

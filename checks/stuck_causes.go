@@ -133,7 +133,7 @@ func stuckCauses() []stuckCause {
 			steps: func(f stuckFacts) []Step {
 				return []Step{{
 					Title: "Look at the nodename file of the node; calico-node writes it anew when it starts",
-					Commands: []string{"kubectl debug node/" + quote(f.node) + " -it --image=busybox -- cat /host/var/lib/calico/nodename   # must print " + quote(f.node),
+					Commands: []string{"kubectl debug node/" + Quote(f.node) + " -it --image=busybox -- cat /host/var/lib/calico/nodename   # must print " + Quote(f.node),
 						restartAgent(f.node)},
 					Risk: Disruptive, Verify: "The pods start.",
 				}}
@@ -145,7 +145,7 @@ func stuckCauses() []stuckCause {
 			steps: func(f stuckFacts) []Step {
 				return []Step{{
 					Title:    "Apply the ClusterRoles of the Calico version that is installed",
-					Commands: []string{"kubectl get clusterroles -o name | grep -E 'calico|canal'", "kubectl auth can-i list " + f.c.resource(ipam.ResBlocks) + " --as=system:serviceaccount:" + quote(calicoNamespace(f.in)) + ":calico-node"},
+					Commands: []string{"kubectl get clusterroles -o name | grep -E 'calico|canal'", "kubectl auth can-i list " + f.c.resource(ipam.ResBlocks) + " --as=system:serviceaccount:" + Quote(calicoNamespace(f.in)) + ":calico-node"},
 					Risk:     Safe, Verify: "It prints yes, for the account that the error names.",
 				}}
 			},
@@ -223,12 +223,12 @@ func (f stuckFacts) annotationStep(should string) Step {
 	seen := map[string]bool{}
 	for _, p := range f.kubePods() {
 		if len(s.Commands) < 5 {
-			s.Commands = append(s.Commands, "kubectl -n "+quote(p.Namespace)+" get pod "+quote(p.Name)+" -o yaml | grep -E 'ipv[46]pools|ipAddrs'")
+			s.Commands = append(s.Commands, "kubectl -n "+Quote(p.Namespace)+" get pod "+Quote(p.Name)+" -o yaml | grep -E 'ipv[46]pools|ipAddrs'")
 		}
 		seen[p.Namespace] = true
 	}
 	for _, ns := range sortedKeys(seen) {
-		s.Commands = append(s.Commands, "kubectl get namespace "+quote(ns)+" -o yaml | grep -E 'ipv[46]pools'")
+		s.Commands = append(s.Commands, "kubectl get namespace "+Quote(ns)+" -o yaml | grep -E 'ipv[46]pools'")
 	}
 	return s
 }
@@ -246,9 +246,9 @@ func hostLocalSteps(f stuckFacts) []Step {
 		{
 			Title: "Drain the node, delete the stale lease files there, and let it take pods again; calicoctl has no say in these addresses",
 			Commands: []string{
-				"kubectl drain " + quote(f.node) + " --ignore-daemonsets",
+				"kubectl drain " + Quote(f.node) + " --ignore-daemonsets",
 				"# on node " + f.node + ": delete the lease files of sandboxes that no longer exist",
-				"kubectl uncordon " + quote(f.node),
+				"kubectl uncordon " + Quote(f.node),
 			},
 			Risk: Disruptive, Verify: "The pods start.",
 		},
@@ -291,8 +291,8 @@ func blockLimitSteps(f stuckFacts) []Step {
 	}
 	steps := []Step{{
 		Title:    "Nothing on the node leaks: move pods to nodes with room, or keep new ones off it",
-		Commands: []string{"kubectl cordon " + quote(f.node)},
-		Risk:     Disruptive, Verify: "kubectl get node " + quote(f.node) + "   # SchedulingDisabled",
+		Commands: []string{"kubectl cordon " + Quote(f.node)},
+		Risk:     Disruptive, Verify: "kubectl get node " + Quote(f.node) + "   # SchedulingDisabled",
 	}}
 	var pool *ipam.Pool
 	if n := f.in.Node(f.node); n != nil {
@@ -422,7 +422,7 @@ func hostRouteSteps(f stuckFacts) []Step {
 		}
 	}
 	if len(look.Commands) == 0 {
-		look.Commands = []string{"kubectl get pods -A -o wide --field-selector spec.nodeName=" + quote(f.node)}
+		look.Commands = []string{"kubectl get pods -A -o wide --field-selector spec.nodeName=" + Quote(f.node)}
 	}
 	steps := []Step{look}
 	if del, bare, fixed := recreate(f.c, old, commandLimit); len(del)+len(bare)+len(fixed) > 0 {
@@ -481,7 +481,7 @@ func noPoolSteps(f stuckFacts) []Step {
 			Title: "Compare the pools' nodeSelector with the node's labels, and add the label that is missing (or a pool that selects the node)",
 			Commands: []string{
 				"kubectl get " + f.c.resource(ipam.ResPools) + " -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr,DISABLED:.spec.disabled,SELECTOR:.spec.nodeSelector,USES:.spec.allowedUses",
-				"kubectl get node " + quote(f.node) + " --show-labels",
+				"kubectl get node " + Quote(f.node) + " --show-labels",
 			},
 			Risk: Safe, Verify: "A selector of an enabled pool matches the labels, and the pods start.",
 		})

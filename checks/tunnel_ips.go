@@ -264,8 +264,8 @@ func tunnelFinding(in *Input, n *ipam.Node, faults []tunnelFault) Finding {
 func tunnelSteps(c commands, in *Input, node string, lacking *ipam.Pool, borrowed []string) []Step {
 	steps := []Step{{
 		Title: "See which tunnel addresses the node has, and for what IPAM has booked them",
-		Commands: []string{"kubectl get node " + quote(node) + " -o yaml | grep -iE 'tunnel|wireguard'", "calicoctl ipam show --ip=ADDRESS   # each of them",
-			"kubectl get " + c.resource(ipam.ResBlocks) + ` -o jsonpath='{range .items[*]}{.spec.cidr} {.spec.affinity} {.spec.attributes[*].handle_id}{"\n"}{end}' | grep -E ` + quote("tunnel-addr-"+node+"( |$)") + " | cut -d' ' -f1,2   # the block of its tunnels, and whose it is"},
+		Commands: []string{"kubectl get node " + Quote(node) + " -o yaml | grep -iE 'tunnel|wireguard'", "calicoctl ipam show --ip=ADDRESS   # each of them",
+			"kubectl get " + c.resource(ipam.ResBlocks) + ` -o jsonpath='{range .items[*]}{.spec.cidr} {.spec.affinity} {.spec.attributes[*].handle_id}{"\n"}{end}' | grep -E ` + Quote("tunnel-addr-"+node+"( |$)") + " | cut -d' ' -f1,2   # the block of its tunnels, and whose it is"},
 		Risk: Safe, Verify: "They are still those of the finding; a block of another node means that the address is borrowed.",
 	}}
 	if lacking != nil {
@@ -274,7 +274,7 @@ func tunnelSteps(c commands, in *Input, node string, lacking *ipam.Pool, borrowe
 	s := Step{
 		Title:    "Restart calico-node there: it books its tunnel address when it starts, and takes another one where this one is not its own",
 		Commands: []string{restartAgent(node)},
-		Risk:     Disruptive, Verify: "kubectl get node " + quote(node) + " -o yaml | grep -iE 'tunnel|wireguard'   # then calicoctl ipam show --ip=ADDRESS: booked for this tunnel",
+		Risk:     Disruptive, Verify: "kubectl get node " + Quote(node) + " -o yaml | grep -iE 'tunnel|wireguard'   # then calicoctl ipam show --ip=ADDRESS: booked for this tunnel",
 	}
 	if len(borrowed) > 0 {
 		s.Title = "Once a block is free, let calico-node take an address from it: without the annotation it gives its old one back when it starts. The node's tunnel is down for that moment"

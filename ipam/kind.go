@@ -19,8 +19,9 @@ const (
 // podCensus counts the addresses of live pods by what is known of them.
 type podCensus struct {
 	// total addresses of live pods; recorded of them are booked in a block, own
-	// of these for the pod itself and not for one of long ago; local lie in their own node's podCIDR; annotated belong to pods that
-	// Calico's CNI plug-in has annotated.
+	// of these for the pod itself and not for one of long ago; local lie in their
+	// own node's podCIDR; annotated belong to pods that Calico's CNI plug-in has
+	// annotated.
 	total, recorded, own, local, annotated int
 	// unrecorded are those of annotated pods that no block books.
 	unrecorded int
@@ -28,11 +29,9 @@ type podCensus struct {
 
 func (s *Snapshot) census() podCensus {
 	var c podCensus
-	lost := map[string]bool{} // nodes that could not be used: whose addresses theirs are is not known
-	for _, e := range s.Rejected {
-		if r, ok := ParseResource(e.Kind); ok && r == ResNodes {
-			lost[e.Name] = true
-		}
+	lost := map[string]bool{} // whose addresses those of their pods are is not known
+	for _, name := range s.Unusable(ResNodes) {
+		lost[name] = true
 	}
 	for i := range s.Pods {
 		p := &s.Pods[i]
@@ -108,12 +107,12 @@ func (s *Snapshot) detectIPAM(c podCensus) (Kind, string) {
 		return UnknownIPAM, "no pool, no block and no pod-network pod to tell from"
 	case 2*c.recorded >= c.total:
 		return CalicoIPAM, fmt.Sprintf("%d of %d pod addresses are in blocks", c.recorded, c.total)
-	case 10*c.local >= 9*c.total && 10*c.own < c.total && !s.blocksRefused():
+	case 10*c.local >= 9*c.total && 10*c.own < c.total && !s.Coverage.Refused(ResBlocks):
 		if c.annotated == 0 {
 			return NoIPAM, fmt.Sprintf("%d of %d pod addresses lie in their own node's podCIDR and no pod carries Calico's annotations", c.local, c.total)
 		}
 		return HostLocal, fmt.Sprintf("%d of %d pod addresses lie in their own node's podCIDR and %d are booked for their pods", c.local, c.total, c.own)
-	case c.annotated == 0 && c.recorded == 0 && !s.blocksRefused():
+	case c.annotated == 0 && c.recorded == 0 && !s.Coverage.Refused(ResBlocks):
 		if s.hostLocalEvents() {
 			return HostLocal, "events carry host-local's error text"
 		}
@@ -123,13 +122,6 @@ func (s *Snapshot) detectIPAM(c podCensus) (Kind, string) {
 	default:
 		return CalicoIPAM, fmt.Sprintf("%d of %d pod addresses belong to pods with Calico's annotations", c.annotated, c.total)
 	}
-}
-
-// blocksRefused reports whether blocks were asked for in vain: then their
-// absence proves nothing.
-func (s *Snapshot) blocksRefused() bool {
-	st := s.Coverage.Get(ResBlocks).Status
-	return st == Forbidden || st == Failed
 }
 
 // hostLocalEvents reports whether host-local's error text occurs
@@ -184,12 +176,7 @@ func (s *Snapshot) dataLost(c podCensus) (lost bool, why string) {
 // unreadableRoom is the most addresses that the blocks which could not be used
 // may hold: as many as the largest blocks of the pools.
 func (s *Snapshot) unreadableRoom() int {
-	rejected := 0
-	for _, e := range s.Rejected {
-		if r, ok := ParseResource(e.Kind); ok && r == ResBlocks {
-			rejected++
-		}
-	}
+	rejected := len(s.Unusable(ResBlocks))
 	if rejected == 0 {
 		return 0
 	}

@@ -73,7 +73,7 @@ func (l *SecondLook) Pods(list []Pod) {
 	for i := range list {
 		p := &list[i]
 		old := find(l, ResPods, l.first.Pods, func(o *Pod) int {
-			return compareKeys(o.Namespace, o.Name, p.Namespace, p.Name)
+			return CompareKeys(o.Namespace, o.Name, p.Namespace, p.Name)
 		})
 		if old == nil || !samePod(old, p) {
 			l.movePod(old)

@@ -210,7 +210,8 @@ func (s *Snapshot) Families() []bool {
 
 // InUse reports whether the node needs addresses: schedulable and Ready, or
 // with pod-network pods that wait for one. Cordoned nodes, the control plane
-// and nodes kept for host-network pods are not in use without such pods.
+// and nodes kept for host-network pods are not in use without such pods. n is
+// one of the snapshot's own.
 func (s *Snapshot) InUse(n *Node) bool { return s.ix.inUse[n] }
 
 func (s *Snapshot) nodeInUse(n *Node) bool {

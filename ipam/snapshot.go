@@ -116,7 +116,7 @@ func (s *Snapshot) Seal() *Snapshot {
 	byName := cmp.Compare[string]
 	sortOnce(s.Handles, func(a, b *Handle) int { return byName(a.Name, b.Name) })
 	sortOnce(s.Nodes, func(a, b *Node) int { return byName(a.Name, b.Name) })
-	sortOnce(s.Pods, func(a, b *Pod) int { return compareKeys(a.Namespace, a.Name, b.Namespace, b.Name) })
+	sortOnce(s.Pods, func(a, b *Pod) int { return CompareKeys(a.Namespace, a.Name, b.Namespace, b.Name) })
 	sortOnce(s.Peers, func(a, b *BGPPeer) int { return byName(a.Name, b.Name) })
 	sortOnce(s.Filters, func(a, b *BGPFilter) int { return byName(a.Name, b.Name) })
 	sortOnce(s.Services, func(a, b *Service) int { return cmp.Or(byName(a.Namespace, b.Namespace), byName(a.Name, b.Name)) })
@@ -161,9 +161,9 @@ func sortOnce[T any](list []T, compare func(a, b *T) int) {
 	}
 }
 
-// compareKeys orders namespace/name as etcd does, and so every list of the API
+// CompareKeys orders namespace/name as etcd does, and so every list of the API
 // server: nothing is to be sorted then.
-func compareKeys(aNamespace, aName, bNamespace, bName string) int {
+func CompareKeys(aNamespace, aName, bNamespace, bName string) int {
 	if aNamespace == bNamespace {
 		return cmp.Compare(aName, bName)
 	}
@@ -292,6 +292,18 @@ func (s *Snapshot) buildIndex() {
 	c := s.census()
 	ix.kind, ix.kindWhy = s.detectIPAM(c)
 	ix.lost, ix.lostWhy = s.dataLost(c)
+}
+
+// Unusable are the names, as far as they are known, of the objects of r that were
+// there and could not be used. A name stands for each fault that was met.
+func (s *Snapshot) Unusable(r Resource) []string {
+	var out []string
+	for _, e := range s.Rejected {
+		if k, ok := ParseResource(e.Kind); ok && k == r {
+			out = append(out, e.Name)
+		}
+	}
+	return out
 }
 
 // KubernetesName maps a name from IPAM to the Kubernetes node name: through

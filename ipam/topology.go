@@ -115,18 +115,10 @@ func (s *Snapshot) CarriesAddress(ip netip.Addr, p *Pool, owner, borrower *Node)
 		return carry, why
 	}
 	carry, why := a.throughRouters()
-	if carry == AtRisk && (s.unusable(ResBGPPeers) || s.unusable(ResNodes)) {
+	if carry == AtRisk && (len(s.Unusable(ResBGPPeers))+len(s.Unusable(ResNodes)) > 0) {
 		return CarryUnknown, "some of the bgppeers or nodes could not be used, and one may carry host routes"
 	}
 	return carry, why
-}
-
-// unusable reports whether some objects of this kind could not be used.
-func (s *Snapshot) unusable(r Resource) bool {
-	return slices.ContainsFunc(s.Rejected, func(e ObjectError) bool {
-		k, ok := ParseResource(e.Kind)
-		return ok && k == r
-	})
 }
 
 // refused names those of the resources that were asked for in vain.

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -105,7 +106,7 @@ func (pl *planner) adopt(st *audit.State) {
 	for _, p := range pl.adopted {
 		byProject[p.Project] = append(byProject[p.Project], p)
 	}
-	for _, project := range sortedKeys(byProject) {
+	for _, project := range slices.Sorted(maps.Keys(byProject)) {
 		ps := byProject[project]
 		p := Problem{
 			Fingerprint: baselineFingerprint(project), Cluster: baselineCluster, Check: baselineCheck, Project: project, baseline: ps,

@@ -1,9 +1,7 @@
 package notify
 
 import (
-	"maps"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -37,8 +35,6 @@ func clip(s string, limit int) string {
 	}
 	return string([]rune(s)[:limit-1]) + "…"
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // maxCell bounds one value inside a line. Kubernetes names have at most 253
 // characters and are never cut by it.

@@ -44,7 +44,7 @@ func trends(clusters []*audit.ClusterReport, most float64) []trendOf {
 	return out
 }
 
-// lines are the trends as a list; the cluster is named where there are several.
+// trendLines are the trends as a list; the cluster is named where there are several.
 func trendLines(ts []trendOf, named bool) []string {
 	var out []string
 	for _, t := range ts {

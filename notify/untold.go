@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -190,7 +191,7 @@ func wentBefore(ch *audit.ChannelState, c *audit.ClusterReport, least checks.Sev
 // settle looks for the digests of earlier runs whose answers were lost: what
 // such a one has told need not be told again.
 func (s *messages) settle(ctx context.Context, runID string) {
-	for _, key := range sortedKeys(s.state.Messages) {
+	for _, key := range slices.Sorted(maps.Keys(s.state.Messages)) {
 		ms := s.state.Messages[key]
 		channel, ok := strings.CutSuffix(key, "|"+ms.RunID+"|"+parentPart)
 		if !ok || ms.Intent == nil || ms.TS != "" || ms.RunID == runID || s.now().Sub(ms.Intent.StartedAt) > keepMessages {

@@ -37,7 +37,7 @@ func writeJSON(w io.Writer, v any) error {
 	return err
 }
 
-// invisible rewrites control and format characters as \uXXXX on their way to w.
+// invisible escapes control and format characters on their way to w.
 // Outside of strings an indented JSON document has none but line breaks.
 type invisible struct {
 	w io.Writer

@@ -209,11 +209,8 @@ func (k *bucket[T]) once(v1 bool) bool {
 		if o.v3 && v1 {
 			return false
 		}
-		if i > 0 {
-			before := &k.origins[i-1]
-			if c := strings.Compare(before.namespace, o.namespace); c > 0 || c == 0 && before.name >= o.name {
-				return false
-			}
+		if i > 0 && ipam.CompareKeys(k.origins[i-1].namespace, k.origins[i-1].name, o.namespace, o.name) >= 0 {
+			return false
 		}
 	}
 	return true
@@ -294,9 +291,6 @@ func (e *rejection) Unwrap() error { return e.err }
 func (b *Builder) decode(o *Object, w object) error {
 	var err error
 	if o.proto != nil || !b.json.decode(o.JSON, w) {
-		if o.proto == nil {
-			zero(w)
-		}
 		err = o.decode(w)
 	}
 	*w.typ() = typeMeta{o.APIVersion, o.Kind}

@@ -34,14 +34,14 @@ type jsonField struct {
 }
 
 // decode fills the struct that w points to, or reports that it gave up and left
-// something half filled.
+// it empty.
 func (d *fastJSON) decode(raw []byte, w any) bool {
-	if !utf8.Valid(raw) {
+	v, s := reflect.ValueOf(w).Elem(), jsonScanner{raw: raw}
+	if !utf8.Valid(raw) || !s.is('{') || !d.object(&s, v) || !s.atEnd() {
+		v.SetZero()
 		return false
 	}
-	s := jsonScanner{raw: raw}
-	v := reflect.ValueOf(w).Elem()
-	return s.is('{') && d.object(&s, v) && s.atEnd()
+	return true
 }
 
 func (d *fastJSON) plan(t reflect.Type) jsonPlan {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"strings"
 )
 
@@ -38,9 +37,6 @@ func (o *Object) decode(w any) error {
 	}
 	return decodeJSON(o.JSON, w)
 }
-
-// zero empties what w points to.
-func zero(w any) { reflect.ValueOf(w).Elem().SetZero() }
 
 // listEnd is what a list says about itself once it has been read.
 type listEnd struct {

@@ -26,7 +26,9 @@ import (
 
 // The defaults of LiveOptions.
 const (
-	// DefaultPageSize is where larger pages stop being faster (docs/performance.md).
+	// DefaultPageSize costs an API server no more seats of priority and fairness
+	// than 500 would; larger pages are faster, and held in its memory as a whole
+	// (docs/performance.md).
 	DefaultPageSize = 1000
 	DefaultParallel = 4
 	// DefaultQPS and DefaultBurst replace client-go's 5 and 10, with which

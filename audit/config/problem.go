@@ -104,7 +104,6 @@ func (f *findings) warn(path, format string, args ...any) {
 	f.warnings = append(f.warnings, Warning(f.at(path, fmt.Sprintf(format, args...))))
 }
 
-// mentions tells whether a problem already names one of the keys of a section.
 // failToTell is a problem only of those who want to tell somebody.
 func (f *findings) failToTell(path, message string) {
 	if f.tellsNobody {
@@ -114,6 +113,7 @@ func (f *findings) failToTell(path, message string) {
 	f.fail(path, "%s", message)
 }
 
+// mentions tells whether a problem already names one of the keys of a section.
 func (f *findings) mentions(path string, keys ...string) bool {
 	return f.named[path] || slices.ContainsFunc(keys, func(k string) bool { return f.named[join(path, k)] })
 }
