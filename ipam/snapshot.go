@@ -70,6 +70,59 @@ func NewSnapshot() *Snapshot {
 	}
 }
 
+// Forget drops what is known of a resource, down to Calico's defaults. The
+// snapshot has to be sealed afterwards.
+func (s *Snapshot) Forget(r Resource) {
+	fresh := NewSnapshot()
+	workloads := func(kind string) []Workload {
+		return slices.DeleteFunc(slices.Clone(s.Workloads), func(w Workload) bool { return w.Kind == kind })
+	}
+	switch r {
+	case ResBlocks:
+		s.Blocks = nil
+	case ResAffinities:
+		s.Affinities = nil
+	case ResHandles:
+		s.Handles = nil
+	case ResIPAMConfig:
+		s.Config = fresh.Config
+	case ResPools:
+		s.Pools = nil
+	case ResReservations:
+		s.Reservations = nil
+	case ResClusterInfo:
+		s.Info = fresh.Info
+	case ResBGPConfig:
+		s.BGP = fresh.BGP
+	case ResBGPPeers:
+		s.Peers = nil
+	case ResBGPFilters:
+		s.Filters = nil
+	case ResFelixConfig:
+		s.Felix = fresh.Felix
+	case ResKubeCtrl:
+		s.KubeCtrl = fresh.KubeCtrl
+	case ResNodes:
+		s.Nodes = nil
+	case ResPods:
+		s.Pods = nil
+	case ResNamespaces:
+		s.Namespaces = nil
+	case ResServices:
+		s.Services = nil
+	case ResEvents:
+		s.Events = nil
+	case ResDeployments:
+		s.Workloads = workloads("Deployment")
+	case ResDaemonSets:
+		s.Workloads = workloads("DaemonSet")
+	case ResCalicoNodes:
+		s.CalicoNodes = nil
+	case ResConfigMaps:
+		s.CNIConfigs = nil
+	}
+}
+
 // index holds what Seal computes.
 type index struct {
 	nodes     map[string]*Node // by Kubernetes name

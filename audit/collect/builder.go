@@ -656,53 +656,9 @@ func (b *Builder) cover(c ipam.Coverage) {
 // dropUnread forgets what is known of resources that were not read, or not
 // whole: half a list of pods would make the other half look leaked.
 func dropUnread(s *ipam.Snapshot) {
-	fresh := ipam.NewSnapshot()
 	for r := range s.Coverage {
-		if s.Coverage.Read(r) {
-			continue
-		}
-		switch r {
-		case ipam.ResBlocks:
-			s.Blocks = nil
-		case ipam.ResAffinities:
-			s.Affinities = nil
-		case ipam.ResHandles:
-			s.Handles = nil
-		case ipam.ResIPAMConfig:
-			s.Config = fresh.Config
-		case ipam.ResPools:
-			s.Pools = nil
-		case ipam.ResReservations:
-			s.Reservations = nil
-		case ipam.ResClusterInfo:
-			s.Info = fresh.Info
-		case ipam.ResBGPConfig:
-			s.BGP = fresh.BGP
-		case ipam.ResBGPPeers:
-			s.Peers = nil
-		case ipam.ResBGPFilters:
-			s.Filters = nil
-		case ipam.ResFelixConfig:
-			s.Felix = fresh.Felix
-		case ipam.ResKubeCtrl:
-			s.KubeCtrl = fresh.KubeCtrl
-		case ipam.ResNodes:
-			s.Nodes = nil
-		case ipam.ResPods:
-			s.Pods = nil
-		case ipam.ResNamespaces:
-			s.Namespaces = nil
-		case ipam.ResServices:
-			s.Services = nil
-		case ipam.ResEvents:
-			s.Events = nil
-		case ipam.ResDeployments, ipam.ResDaemonSets:
-			kind := map[ipam.Resource]string{ipam.ResDeployments: "Deployment", ipam.ResDaemonSets: "DaemonSet"}[r]
-			s.Workloads = slices.DeleteFunc(s.Workloads, func(w ipam.Workload) bool { return w.Kind == kind })
-		case ipam.ResCalicoNodes:
-			s.CalicoNodes = nil
-		case ipam.ResConfigMaps:
-			s.CNIConfigs = nil
+		if !s.Coverage.Read(r) {
+			s.Forget(r)
 		}
 	}
 }

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -22,16 +20,7 @@ import (
 // PodDisruptionBudget forbids it: nothing happens. When it allows one, one goes.
 func TestEvictionHonoursBudgets(t *testing.T) {
 	needs(t, "run")
-	kubectl, err := bed.FindKubectl(t.Context())
-	if errors.Is(err, bed.ErrNoKubectl) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("no bash to paste into")
-	}
+	kubectl := pasteWith(t)
 	p := plan{check: "misbooked-ips", fixture: "bad"}
 	objects, asOf := p.objects(t)
 	s := &session{plan: p, dir: t.TempDir(), ran: map[string]int{}, bench: &bench{kubectl: kubectl, tools: newTools(t), cluster: bed.New(t, bed.Options{}), api: bed.CalicoV1}}
@@ -48,6 +37,7 @@ func TestEvictionHonoursBudgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.kubeconfig = kubeconfig(t, s.cluster.Context())
+	var err error
 	if s.world, err = world.New(t.Context(), s.cluster.Admin(), string(s.api)); err != nil {
 		t.Fatal(err)
 	}
