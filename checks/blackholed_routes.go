@@ -32,6 +32,8 @@ func blackholedRoutes() Check {
 		Example: func() []Step {
 			return append([]Step{lookStep("DROPPER", "ADDRESS")}, borrowedSteps(exampleCommands(), nil, "POD-NODE", nil)...)
 		},
+		Look: lines(append([]string{exampleCommands().showBorrowed() + " | grep -wF ADDRESS   # BLOCK OWNER: run the others there, and where it cannot be reached"}, lookStep("DROPPER", "ADDRESS").Commands...)...),
+		Sign: "“RTNETLINK answers: Invalid argument” is it: the node drops what is meant for the address, since the longest prefix that matches is a blackhole. A blackhole for a whole block is right on its owner as long as each pod has a route of its own.",
 		Related: []Related{
 			{"affinity-conflicts", "Does the node that drops claim a block which names another owner?"},
 			{"borrowed-ips", "Is no route table at hand, and the address in another node's block?"},

@@ -33,6 +33,7 @@ func handleLeaks() Check {
 		Example: func() []Step {
 			return handleSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, []*ipam.Handle{{Name: "k8s-pod-network.c0ffee", ID: "k8s-pod-network.c0ffee"}}, nil, "")
 		},
+		Sign: "It is, where “handles with no matching IPs” or “handles mentioned in blocks with no matching handle resource” counts more than a few.",
 		Related: []Related{
 			{"leaked-ips", "Is it addresses that stay booked, and their handles exist?"},
 			{"ipam-gc", "Does nothing at all get collected?"},

@@ -29,6 +29,8 @@ func multiBlockNodes() Check {
 			b := &ipam.Block{Name: "BLOCK", CIDR: netip.MustParsePrefix("10.0.0.64/26"), UID: "UID", ResourceVersion: "VERSION"}
 			return multiBlockSteps(exampleCommands(), "NODE", []surplusBlock{{block: b, affinity: &ipam.Affinity{Name: "NODE-BLOCK", UID: "UID"}}})
 		},
+		Look: lines(exampleCommands().blocksPerNode(), exampleCommands().showBlocks(), exampleCommands().showBorrowed()),
+		Sign: "It is, where a node owns several blocks though what its pods use would fit into fewer. Others' addresses that are borrowed from a block keep it busy.",
 		Related: []Related{
 			{"blockless-nodes", "Does a node own no block, and none is free?"},
 			{"pool-utilisation", "Are the blocks in good use, and the pool short all the same?"},

@@ -36,6 +36,8 @@ func orphanAffinities() Check {
 			o := &orphan{name: "NODE", blocks: []*ipam.Block{b}, affinities: []*ipam.Affinity{{Name: "NODE-BLOCK", CIDR: b.CIDR, UID: "UID"}}}
 			return orphanSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, []*orphan{o}, "", nil)
 		},
+		Look: lines(exampleCommands().nodesAgainstOwners(), "kubectl get nodes -o wide", exampleCommands().blockOwners()),
+		Sign: "It is, where `>` marks an owner (not `load-balancer`, to which the blocks of Services belong). Calico takes back what a node leaves within about 20 minutes; what is still there then is this.",
 		Related: []Related{
 			{"ipam-gc", "Does the collector not run, or do nothing?"},
 			{"multi-block-nodes", "Do the owners exist, and hold too many blocks?"},

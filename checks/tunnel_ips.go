@@ -35,6 +35,7 @@ func tunnelIPs() Check {
 		Example: func() []Step {
 			return tunnelSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, "NODE", nil, nil)
 		},
+		Sign: "It is, where the node has no tunnel address though a pool asks for one, where `ipam show` says “not assigned” or names something else than this node's tunnel, or where the last command prints another node's block.",
 		Related: []Related{
 			{"duplicate-ips", "Does a running pod have the tunnel's address, too?"},
 			{"blockless-nodes", "Does calico-node crash because no block is free?"},
