@@ -153,7 +153,7 @@ func TestRoleWritesOnlyItsOwnObjects(t *testing.T) {
 	}
 	want := []string{
 		"[] [configmaps] [ipamaudit-state] [get update]",
-		"[coordination.k8s.io] [leases] [ipamaudit] [get update]",
+		"[coordination.k8s.io] [leases] [ipamaudit-state] [get update]",
 		"[] [configmaps] [] [create]",
 		"[coordination.k8s.io] [leases] [] [create]",
 	}

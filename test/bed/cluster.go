@@ -27,6 +27,10 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
+// serviceIP is the address of the Service kubernetes, at which pods expect the
+// API server: the first one of --service-cluster-ip-range.
+var serviceIP = net.IPv4(10, 96, 0, 1)
+
 // readyTimeout bounds one cluster's start; a few seconds are usual, many
 // clusters at once on a small machine take longer.
 const readyTimeout = 2 * time.Minute
@@ -46,6 +50,11 @@ type Options struct {
 	// are at hand ($IPAMAUDIT_CALICO_CRDS, or a sibling shared/crds of any
 	// directory above).
 	MinimalCRDs bool
+
+	// Node names a node that StartNode will run. The cluster then has what a node
+	// and its pods count on: a controller manager, a scheduler, ServiceAccounts and
+	// a kubelet's rights. Those programs come from the places of FindKubectl.
+	Node string
 
 	APIServerFlags, EtcdFlags []string // appended to the bed's own
 }
@@ -68,8 +77,10 @@ type Cluster struct {
 	removeDir bool
 	ca        []byte // PEM
 	admin     User
+	node      User // the kubelet of Options.Node
 	etcd      *process
 	apiserver *process
+	managers  []*process // controller manager and scheduler
 	ending    sync.Once
 }
 
@@ -119,7 +130,10 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	return c.installCalico(ctx, o.Calico, o.MinimalCRDs)
+	if err := c.installCalico(ctx, o.Calico, o.MinimalCRDs); err != nil || o.Node == "" {
+		return err
+	}
+	return c.startManagers()
 }
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
@@ -128,7 +142,7 @@ func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
 // is trusted by nobody else, the key that signs ServiceAccount tokens, the
 // static tokens, and the audit policy.
 func (c *Cluster) writeFiles(o Options) error {
-	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"})
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1), serviceIP}, []string{"localhost"})
 	if err != nil {
 		return fmt.Errorf("make a serving certificate: %w", err)
 	}
@@ -139,7 +153,12 @@ func (c *Cluster) writeFiles(o Options) error {
 	}
 	var tokens bytes.Buffer
 	rows := csv.NewWriter(&tokens)
-	for _, u := range append([]User{c.admin}, o.Users...) {
+	users := append([]User{c.admin}, o.Users...)
+	if o.Node != "" {
+		c.node = User{Name: "system:node:" + o.Node, Groups: []string{"system:nodes"}, Token: rand.Text()}
+		users = append(users, c.node)
+	}
+	for _, u := range users {
 		if err := rows.Write([]string{u.Token, u.Name, u.Name, strings.Join(u.Groups, ",")}); err != nil {
 			return err
 		}
@@ -194,10 +213,15 @@ func (c *Cluster) startServers(ctx context.Context, o Options) error {
 		"--service-account-signing-key-file=" + c.path("serviceaccounts.key"),
 		"--allow-privileged", // calico-node pods are
 		"--event-ttl=24h",
-		// These change or refuse loaded objects: there is no controller that
-		// makes ServiceAccounts, a loaded node must not be tainted as not ready,
-		// and the priority and runtime class of a pod may not exist here.
-		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,Priority,RuntimeClass",
+		// These change or refuse loaded objects: a loaded node must not be tainted
+		// as not ready, the priority and runtime class of a pod may not exist here.
+		"--disable-admission-plugins=TaintNodesByCondition,Priority,RuntimeClass",
+	}
+	if o.Node == "" {
+		flags = append(flags, "--disable-admission-plugins=ServiceAccount") // no controller makes them
+	} else {
+		flags = append(flags, "--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction",
+			"--kubelet-preferred-address-types=InternalIP")
 	}
 	if o.Audit {
 		flags = append(flags, "--audit-policy-file="+c.path("audit-policy.yaml"), "--audit-log-path="+c.path("audit.log"))
@@ -283,7 +307,7 @@ func (c *Cluster) Kill() { c.end(c.kill) }
 // Stop ends the cluster in order: the API server finishes what it is answering.
 func (c *Cluster) Stop() {
 	c.end(func() {
-		for _, p := range []*process{c.apiserver, c.etcd} {
+		for _, p := range append(c.managers, c.apiserver, c.etcd) {
 			if p != nil {
 				p.stop(10 * time.Second)
 			}
@@ -304,7 +328,7 @@ func (c *Cluster) Pause() error {
 func (c *Cluster) Resume() error { return c.apiserver.signal(syscall.SIGCONT) }
 
 func (c *Cluster) kill() {
-	for _, p := range []*process{c.apiserver, c.etcd} {
+	for _, p := range append(c.managers, c.apiserver, c.etcd) {
 		if p != nil {
 			p.kill()
 		}
@@ -324,7 +348,7 @@ func (c *Cluster) end(stop func()) {
 // Logs returns the last lines of the API server's and etcd's logs.
 func (c *Cluster) Logs(lines int) string {
 	var out strings.Builder
-	for _, name := range []string{"kube-apiserver.log", "etcd.log"} {
+	for _, name := range []string{"kube-apiserver.log", "etcd.log", "kube-controller-manager.log", "kube-scheduler.log"} {
 		if data, err := os.ReadFile(filepath.Join(c.logs, name)); err == nil {
 			fmt.Fprintf(&out, "--- %s of %s\n%s\n", name, c.Name, tail(string(data), lines))
 		}

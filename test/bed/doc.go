@@ -7,8 +7,10 @@
 //	bed.WriteKubeconfig(path, cluster.Context())
 //
 // A cluster has Calico's custom resources and no controllers, scheduler or
-// kubelet: objects stay as they were loaded (package world plays these). It can be stopped in the middle of
-// a test, hard ([Cluster.Kill]) or so that it hangs ([Cluster.Pause]).
+// kubelet: objects stay as they were loaded (package world plays these). With
+// [Options.Node] it has, and one of its nodes is a real one ([Cluster.StartNode]).
+// It can be stopped in the middle of a test, hard ([Cluster.Kill]) or so that it
+// hangs ([Cluster.Pause]).
 //
 // The programs come from, in this order: the directory $KUBEBUILDER_ASSETS; the
 // directory $IPAMAUDIT_KUBE_BIN or a sibling shared/kube-bin of any directory

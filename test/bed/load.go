@@ -64,8 +64,13 @@ func (c *Cluster) Load(ctx context.Context, objects []*unstructured.Unstructured
 		}
 	}
 	var failed []error
-	for _, wave := range waves {
+	for i, wave := range waves {
 		failed = append(failed, l.createAll(ctx, wave)...)
+		if i == 0 && len(c.managers) > 0 {
+			if err := c.waitServiceAccounts(ctx, wave); err != nil {
+				return fmt.Errorf("load into %s: %w", c.Name, err)
+			}
+		}
 	}
 	if len(failed) > 0 {
 		const show = 20

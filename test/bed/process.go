@@ -18,19 +18,22 @@ type process struct {
 }
 
 func startProcess(dir, logs, program string, args ...string) (*process, error) {
-	p := &process{name: filepath.Base(program), done: make(chan struct{})}
-	p.log = filepath.Join(logs, p.name+".log")
+	cmd := exec.Command(program, args...)
+	cmd.Dir = dir
+	cmd.SysProcAttr = dieWithParent()
+	return startCommand(logs, filepath.Base(program), cmd)
+}
+
+func startCommand(logs, name string, cmd *exec.Cmd) (*process, error) {
+	p := &process{name: name, log: filepath.Join(logs, name+".log"), cmd: cmd, done: make(chan struct{})}
 	log, err := os.Create(p.log)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close() // the child has its own copy
-	p.cmd = exec.Command(program, args...)
-	p.cmd.Dir = dir
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = dieWithParent()
-	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", program, err)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {
 		_ = p.cmd.Wait() // how it ended is told by its log

@@ -150,7 +150,7 @@ func (s *scenario) block(owner, cidr string, held ...holding) {
 
 func (s *scenario) pod(name, node, ip, container string) {
 	o := s.add("v1", "Pod", "lab", name, object{
-		"spec":   object{"nodeName": node, "containers": []any{object{"name": "app", "image": "registry.invalid/app"}}},
+		"spec":   object{"nodeName": node, "containers": []any{object{"name": "app", "image": "registry.invalid/app:1"}}},
 		"status": object{"phase": "Running", "podIP": ip, "podIPs": []any{object{"ip": ip}}, "startTime": s.time()},
 	})
 	o.SetAnnotations(map[string]string{

@@ -20,6 +20,14 @@ type story struct {
 	Findings   []struct{ Check string }
 	Unknown    []string
 	Incomplete bool
+	Address    struct {
+		Path struct {
+			Hops []struct {
+				Outcome, Route string
+				Nodes          []string
+			}
+		}
+	}
 }
 
 // explained runs explain; there is no story where nobody knows the subject.

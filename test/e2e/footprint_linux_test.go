@@ -3,8 +3,6 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"ipamaudit/test/bed"
 )
@@ -27,9 +24,7 @@ import (
 // pods come and go, and measures what docs/routes.md says that it costs.
 func TestAgentFootprint(t *testing.T) {
 	needs(t, "agent")
-	if _, err := exec.LookPath("ip"); err != nil || os.Getuid() != 0 {
-		t.Skip("needs root and iproute2, to make a network namespace with routes in it")
-	}
+	bed.NeedsNamespace(t)
 	c := bed.New(t, bed.Options{Name: "kubestage", Calico: bed.CalicoV1})
 	pool := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": string(bed.CalicoV1), "kind": "IPPool", "metadata": map[string]any{"name": "large"},
@@ -50,14 +45,16 @@ func TestAgentFootprint(t *testing.T) {
 	}
 	for _, tc := range []struct{ blocks, pods int }{{20, 20}, {200, 110}, {20000, 110}} {
 		t.Run(fmt.Sprintf("%d blocks and %d pods", tc.blocks, tc.pods), func(t *testing.T) {
-			ns := newNamespace(t, c)
-			ns.fill(tc.blocks, tc.pods)
-			kc := kubeconfigOf(t, c.Name, &clientcmdapi.Cluster{Server: ns.server, TLSServerName: "127.0.0.1", CertificateAuthorityData: c.Admin().CAData}, &clientcmdapi.AuthInfo{Token: token})
+			ns := bed.NewNamespace(t)
+			fill(t, ns, tc.blocks, tc.pods)
+			account := c.As(token)
+			account.Host = ns.Service(t, c)
+			kc := kubeconfig(t, c.ContextAs(account))
 			path, err := program()
 			if err != nil {
 				t.Fatal(err)
 			}
-			agent := exec.CommandContext(t.Context(), "ip", "netns", "exec", ns.name, path, "agent", "--node", "kubestage1001", "--namespace", agentNamespace,
+			agent := exec.CommandContext(t.Context(), "ip", "netns", "exec", ns.Name, path, "agent", "--node", "kubestage1001", "--namespace", agentNamespace,
 				"--kubeconfig", kc, "--poll", "1s", "--quiet", "1s", "--log-format", "text")
 			agent.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "GOMEMLIMIT=" + strconv.Itoa(limit)}
 			var log bytes.Buffer
@@ -69,7 +66,7 @@ func TestAgentFootprint(t *testing.T) {
 			const looks = 12
 			for i := range looks {
 				time.Sleep(time.Second)
-				ns.ip("route", "replace", "blackhole", fmt.Sprintf("10.128.0.%d/32", 128+i%100))
+				ns.IP(t, fmt.Sprintf("route replace blackhole 10.128.0.%d/32", 128+i%100))
 			}
 			peak, cpu := footprint(t, agent.Process.Pid)
 			_ = agent.Process.Kill()
@@ -130,78 +127,22 @@ func footprint(t *testing.T, pid int) (peak int, cpu time.Duration) {
 	return peak, cpu
 }
 
-// namespace is a network namespace with a way to the API server.
-type namespace struct {
-	t            *testing.T
-	name, server string
-}
-
-func newNamespace(t *testing.T, c *bed.Cluster) *namespace {
-	t.Helper()
-	n := &namespace{t: t, name: fmt.Sprintf("ipamaudit-e2e-%d", os.Getpid())}
-	run := func(args ...string) {
-		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), "ip", args...).CombinedOutput(); err != nil {
-			t.Skipf("ip %s: %v: %s", strings.Join(args, " "), err, out)
-		}
-	}
-	run("netns", "add", n.name)
-	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", n.name).Run() })
-	outside := fmt.Sprintf("ia%d", os.Getpid())
-	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", outside).Run() }) // the namespace takes its time to end
-	run("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", n.name)
-	run("addr", "add", "169.254.77.1/30", "dev", outside)
-	run("link", "set", outside, "up")
-	n.ip("addr", "add", "169.254.77.2/30", "dev", "eth0")
-	n.ip("link", "set", "lo", "up")
-	n.ip("link", "set", "eth0", "up")
-	relay, err := net.Listen("tcp4", "169.254.77.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { relay.Close() })
-	n.server = "https://" + relay.Addr().String()
-	go func() {
-		for {
-			in, err := relay.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", strings.TrimPrefix(c.URL, "https://"))
-			if err != nil {
-				in.Close()
-				continue
-			}
-			go func() { _, _ = io.Copy(in, out); in.Close() }()
-			go func() { _, _ = io.Copy(out, in); out.Close() }()
-		}
-	}()
-	return n
-}
-
-func (n *namespace) ip(args ...string) {
-	n.t.Helper()
-	if out, err := exec.CommandContext(n.t.Context(), "ip", append([]string{"-n", n.name}, args...)...).CombinedOutput(); err != nil {
-		n.t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
-	}
-}
-
 // fill makes the routes of a node: one to each block of the others, two blocks
 // of its own that are dropped, and one to each pod.
-func (n *namespace) fill(blocks, pods int) {
-	n.t.Helper()
+func fill(t *testing.T, ns *bed.Namespace, blocks, pods int) {
+	t.Helper()
 	var batch strings.Builder
 	for i := range blocks {
 		block := fmt.Sprintf("10.%d.%d.%d/26", 128+(i+2)>>10, (i+2)>>2&255, (i+2)<<6&255)
-		fmt.Fprintf(&batch, "route add %s via 169.254.77.1 proto 80\n", block)
+		fmt.Fprintf(&batch, "route add %s via %s proto 80\n", block, ns.Outside)
 	}
-	batch.WriteString("route add blackhole 10.128.0.0/26 proto 80\nroute add blackhole 10.128.0.64/26 proto 80\nroute add default via 169.254.77.1\n")
+	fmt.Fprintf(&batch, "route add blackhole 10.128.0.0/26 proto 80\nroute add blackhole 10.128.0.64/26 proto 80\nroute add default via %s\n", ns.Outside)
 	for i := range pods {
 		fmt.Fprintf(&batch, "route add 10.128.0.%d/32 dev eth0 scope link\n", i)
 	}
-	path := filepath.Join(n.t.TempDir(), "routes")
+	path := filepath.Join(t.TempDir(), "routes")
 	if err := os.WriteFile(path, []byte(batch.String()), 0o600); err != nil {
-		n.t.Fatal(err)
+		t.Fatal(err)
 	}
-	n.ip("-batch", path)
+	ns.IP(t, "-batch "+path)
 }

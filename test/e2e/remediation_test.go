@@ -92,7 +92,7 @@ func TestRemediation(t *testing.T) {
 func pasteWith(t *testing.T) (kubectl string) {
 	t.Helper()
 	kubectl, err := bed.FindKubectl(t.Context())
-	if errors.Is(err, bed.ErrNoKubectl) {
+	if errors.Is(err, bed.ErrNoProgram) {
 		t.Skip(err)
 	}
 	if err != nil {
