@@ -291,7 +291,7 @@ func podWith(ip string) string {
 // podsTwice prints the addresses that two running pods have; those on the host's
 // network share their node's.
 func podsTwice() string {
-	return `kubectl get pods -A --field-selector=status.phase=Running -o custom-columns=IP:.status.podIP,HOST:.spec.hostNetwork --no-headers | awk '$2 == "<none>" { print $1 }' | sort | uniq -d   # addresses that two pods have`
+	return `kubectl get pods -A --field-selector=status.phase=Running -o custom-columns=IP:.status.podIP,HOST:.spec.hostNetwork --no-headers | awk '$2 == "<none>" && $1 != $2 { print $1 }' | sort | uniq -d   # addresses that two pods have`
 }
 
 // tunnelWith names the nodes that have the address on a tunnel.

@@ -80,14 +80,15 @@ func (c Check) remediationText() string {
 	if len(cases) > 2 {
 		b.WriteString("\n")
 		for _, one := range cases {
-			fmt.Fprintf(&b, "- [%s](#%s)\n", one.When, anchor(one.When))
+			fmt.Fprintf(&b, "- [%s](#%s)", one.When, anchor(one.When))
+			if one.See != "" {
+				fmt.Fprintf(&b, ", see `%s`", one.See)
+			}
+			b.WriteString("\n")
 		}
 	}
 	for _, one := range cases {
 		fmt.Fprintf(&b, "\n### %s\n", one.When)
-		if one.See != "" && one.See != c.ID {
-			fmt.Fprintf(&b, "\nAll about it: `%s`.\n", one.See)
-		}
 		c.writeSteps(&b, one.Steps)
 	}
 	return b.String()

@@ -29,6 +29,13 @@ func nodeBlockLimit() Check {
 		Example: func() []Step {
 			return append([]Step{releaseFirst(exampleCommands())}, roomPerNodeSteps(exampleCommands(), exampleLimit, nil, 110)...)
 		},
+		Cases: func() []Case {
+			c, in := exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}
+			return []Case{
+				{When: "Far more is booked than used: leaks fill the blocks", Steps: append([]Step{releaseFirst(c)}, collectorSteps(c, in, "leaked addresses")...)},
+				{When: "Nothing leaks: running pods fill the blocks", Steps: roomPerNodeSteps(c, exampleLimit, nil, 110)},
+			}
+		},
 		Look: lines(releaseFirst(exampleCommands()).Commands[:3]...),
 		Sign: "It is, where a node owns as many blocks as MaxBlocksPerHost says (20 where that is 0 or missing). **If “not actually in use” is far above 0, nothing is wrong with the limit:** release first (`leaked-ips`), a higher one would only leak as well.",
 		Related: []Related{

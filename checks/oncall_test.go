@@ -57,7 +57,7 @@ func TestPagesHaveTheCommand(t *testing.T) {
 	for id, want := range map[string][]string{
 		"leaked-ips":       {"calicoctl ipam check --show-problem-ips |", "leaked; attrs", "\n   release 10.0.0.7\n", "rollout restart deployment calico-kube-controllers", "--from-report=leaks-before.json"},
 		"pool-utilisation": {"calicoctl ipam check |", "`leaked-ips`", "## Remediation", "calicoctl create -f -"},
-		"node-block-limit": {"```bash\ncalicoctl ipam show --show-configuration\n", "`leaked-ips`", "## Remediation", "maxBlocksPerHost"},
+		"node-block-limit": {"```bash\ncalicoctl ipam show --show-configuration\n", "`leaked-ips`", "### Far more is booked than used", "rollout restart deployment calico-kube-controllers", "### Nothing leaks", "maxBlocksPerHost"},
 		"ipam-config":      {"### There are Windows nodes", "ipam show --show-borrowed", "diff <(", "--strictaffinity=true", "### StrictAffinity is false, there is no node mesh", "calicoctl get bgppeers"},
 		"block-layout":     {"uniq -d", "`duplicate-ips`", "### Blocks overlap", "kubectl drain WRONG-NODE", "### A block has another size", "kubectl drain NODE"},
 		"duplicate-ips":    {"the node whose tunnel has it", "### A pod and a node's tunnel", "delete pod -A -l k8s-app=calico-node", "it is not assigned\n", "delete pod -A -l k8s-app=calico-node", "evict NAMESPACE OTHER-POD"},
