@@ -41,6 +41,9 @@ func affinityConflicts() Check {
 			return affinityCases()[0].Steps
 		},
 		Cases: affinityCases,
+		Look: lines(append([]string{"kubectl get " + exampleCommands().resource(ipam.ResAffinities) + " -o custom-columns=CIDR:.spec.cidr --no-headers | sort | uniq -d   # blocks that several nodes claim"},
+			lookAtClaims(exampleCommands(), exampleBlock).Commands...)...),
+		Sign: "It is, where the block's owner (second command) and its affinities (third) differ: another node, several of them, a state that is not `confirmed` for long, or one of the two is missing. **The block decides who is right.**",
 		Related: []Related{
 			{"route-disagreement", "Do blocks and affinities agree, and only the nodes' routes lead elsewhere?"},
 			{"orphan-affinities", "Is the other owner a node that no longer exists?"},
@@ -59,16 +62,11 @@ func affinityConflicts() Check {
 // affinityCases are what the check itself says of the smallest cluster that has
 // each of its faults.
 func affinityCases() []Case {
-	const name = "10-0-0-64-26"
-	cidr, made := netip.MustParsePrefix("10.0.0.64/26"), time.Unix(0, 0)
 	block := func(owner string, slots ...ipam.Slot) []ipam.Block {
-		return []ipam.Block{{
-			Name: name, CIDR: cidr, Owner: ipam.ParseOwner(owner), Created: made, UID: "UID-OF-THE-BLOCK", Slots: slots,
-			Attributes: []ipam.Attribute{{Handle: "HANDLE", Namespace: "NAMESPACE", Pod: "POD", Node: "NODE"}},
-		}}
+		return []ipam.Block{exampleBlockOf(exampleBlock, owner, slots...)}
 	}
 	affinity := func(node, state string) []ipam.Affinity {
-		return []ipam.Affinity{{Name: strings.ToLower(node) + "-" + name, Node: node, Type: "host", CIDR: cidr, State: state, Created: made, UID: "UID-OF-THE-AFFINITY"}}
+		return []ipam.Affinity{{Name: strings.ToLower(node) + "-" + blockName(exampleBlock), Node: node, Type: "host", CIDR: exampleBlock, State: state, Created: time.Unix(0, 0), UID: "UID-OF-THE-AFFINITY"}}
 	}
 	var out []Case
 	for _, one := range []struct {
@@ -83,20 +81,9 @@ func affinityCases() []Case {
 		{"The block names the node, and the node has no affinity for it", block("host:NODE", ipam.Slot{}), nil},
 		{"The block has no owner, and nothing is in it", block(""), nil},
 	} {
-		s := ipam.NewSnapshot()
-		s.API, s.AsOf = ipam.APIv1, made.Add(time.Hour)
-		s.Pools = []ipam.Pool{{Name: "POOL", CIDR: netip.MustParsePrefix("10.0.0.0/16"), BlockSize: cidr.Bits(), NodeSelector: "all()", AllowedUses: ipam.UseWorkload}}
-		s.Nodes = []ipam.Node{{Name: "NODE"}, {Name: "WRONG-NODE"}}
-		s.Pods = []ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", NodeName: "NODE", Phase: "Running", OwnerKind: "ReplicaSet", StatusIPs: []netip.Addr{cidr.Addr()}}}
+		s := exampleCluster()
 		s.Blocks, s.Affinities = one.blocks, one.affinities
-		for _, r := range ipam.AllResources() {
-			s.Coverage.Set(r, ipam.Read, 0, "")
-		}
-		one := Case{When: one.when}
-		for _, f := range runAffinityConflicts(&Input{Snapshot: s.Seal(), Params: affinityConflicts().DefaultParams(), Now: s.AsOf}).Findings {
-			one.Steps = append(one.Steps, f.Remediation...)
-		}
-		out = append(out, one)
+		out = append(out, Case{When: one.when, Steps: said(affinityConflicts(), s)})
 	}
 	return out
 }

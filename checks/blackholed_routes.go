@@ -30,8 +30,10 @@ func blackholedRoutes() Check {
 		NeedsRoutes:  true,
 		Params:       []Param{{Name: "settle", Type: "duration", Default: "1m", Doc: "a drop that only hits pods which started less than this before the table was read is unknown, not critical: their routes may be on their way"}},
 		Example: func() []Step {
-			return append([]Step{lookStep("DROPPER", "ADDRESS")}, borrowedSteps(exampleCommands(), nil, "POD-NODE", nil)...)
+			return append([]Step{lookStep("DROPPER", "ADDRESS"), carryStep(exampleCommands())}, borrowedSteps(exampleCommands(), nil, "POD-NODE", nil)...)
 		},
+		Look: lines(append([]string{exampleCommands().showBorrowed() + " | grep -wF ADDRESS   # BLOCK OWNER: run the others there, and where it cannot be reached"}, lookStep("DROPPER", "ADDRESS").Commands...)...),
+		Sign: "“RTNETLINK answers: Invalid argument” is it: the node drops what is meant for the address, since the longest prefix that matches is a blackhole. A blackhole for a whole block is right on its owner as long as each pod has a route of its own.",
 		Related: []Related{
 			{"affinity-conflicts", "Does the node that drops claim a block which names another owner?"},
 			{"borrowed-ips", "Is no route table at hand, and the address in another node's block?"},
@@ -317,8 +319,12 @@ func borrowedRemedy(in *Input, c commands, byBorrower map[string][]borrowedUse) 
 	}
 	slices.Sort(who)
 	slices.SortFunc(all, func(a, b borrowedUse) int { return a.alloc.IP.Compare(b.alloc.IP) })
-	steps := []Step{routingStep(c, "If the network can carry host routes, that alone brings the traffic back, without touching a pod")}
-	return append(steps, borrowedSteps(c, all[0].alloc.Block.Pool(), strings.Join(who, ", "), all)...)
+	return append([]Step{carryStep(c)}, borrowedSteps(c, all[0].alloc.Block.Pool(), strings.Join(who, ", "), all)...)
+}
+
+// carryStep is the mildest cure.
+func carryStep(c commands) Step {
+	return routingStep(c, "If the network can carry host routes, that alone brings the traffic back, without touching a pod")
 }
 
 func lookStep(node, ip string) Step {

@@ -24,13 +24,15 @@ func blockLayout() Check {
 			"Disabled pools count: a migration leaves them until they are empty. The book-keeping is judged as Calico's validateBlock does.",
 		SeverityNote: "Overlapping blocks: critical with an address in use where they overlap, else high. Foreign size: high, medium in a disabled pool. " +
 			"Outside every pool: high with live addresses, else low. Malformed: medium, high when an address is both booked and free.",
-		Needs: []ipam.Resource{ipam.ResBlocks, ipam.ResPools},
-		Uses:  []ipam.Resource{ipam.ResPods, ipam.ResNodes, ipam.ResAffinities, ipam.ResClusterInfo},
-		Example: func() []Step {
-			b := &ipam.Block{Name: "BLOCK", CIDR: netip.MustParsePrefix("10.0.0.64/27"), Owner: ipam.Owner{Type: "host", Name: "NODE"}, UID: "UID", ResourceVersion: "VERSION"}
-			return replaceBlockSteps(nil, exampleCommands(), []*ipam.Block{b})
-		},
+		Needs:   []ipam.Resource{ipam.ResBlocks, ipam.ResPools},
+		Uses:    []ipam.Resource{ipam.ResPods, ipam.ResNodes, ipam.ResAffinities, ipam.ResClusterInfo},
+		Example: func() []Step { return layoutCases()[0].Steps },
+		Cases:   layoutCases,
+		Look:    lines(exampleCommands().pools(), exampleCommands().showBlocks(), exampleCommands().blockOwners(), "calicoctl ipam check | grep -i invalid", podsTwice()),
+		Sign: "The blocks of a pool all have its SIZE (26 where it is empty; 122 for IPv6) and lie in its CIDR, none inside another. It is, where one does not, or where `ipam check` calls one invalid. " +
+			"**If the last command prints an address, begin there:** overlapping blocks have given it to two pods, see `duplicate-ips`.",
 		Related: []Related{
+			{"duplicate-ips", "Have two pods one address already (mend that first)?"},
 			{"pool-config", "Do the pools themselves overlap?"},
 			{"affinity-conflicts", "Are the sizes right, and two nodes claim one block?"},
 			{"unallocated-pod-ips", "Do running pods lie in an enabled pool, and no block has them booked?"},
@@ -42,6 +44,35 @@ func blockLayout() Check {
 		},
 		Run: runBlockLayout,
 	}
+}
+
+// layoutCases are what the check itself says of the smallest cluster that has
+// each of its faults.
+func layoutCases() []Case {
+	smaller := netip.MustParsePrefix("10.0.0.64/27")
+	booked := ipam.Slot{}
+	var out []Case
+	for _, one := range []struct {
+		when   string
+		spoil  func(*ipam.Snapshot)
+		blocks []ipam.Block
+	}{
+		{"Blocks overlap: one lies inside another", nil, []ipam.Block{exampleBlockOf(exampleBlock, "host:NODE"), exampleBlockOf(smaller, "host:WRONG-NODE", booked)}},
+		{"A block has another size than its pool", nil, []ipam.Block{exampleBlockOf(smaller, "host:NODE", booked)}},
+		{"A block lies outside every pool, and pods have addresses of it", func(s *ipam.Snapshot) { s.Pools = nil }, []ipam.Block{exampleBlockOf(exampleBlock, "host:NODE", booked)}},
+		{"`calicoctl ipam check` calls a block invalid", func(s *ipam.Snapshot) {
+			s.Blocks[0].Malformed = []string{"ordinal 3 is neither allocated nor unallocated"}
+		}, []ipam.Block{exampleBlockOf(exampleBlock, "host:NODE", booked)}},
+		{"A block is empty, and has another size or no pool", nil, []ipam.Block{exampleBlockOf(smaller, "host:NODE")}},
+	} {
+		s := exampleCluster()
+		s.Blocks = one.blocks
+		if one.spoil != nil {
+			one.spoil(s)
+		}
+		out = append(out, Case{When: one.when, Steps: said(blockLayout(), s)})
+	}
+	return out
 }
 
 func runBlockLayout(in *Input) Result {
@@ -109,7 +140,7 @@ func overlapFinding(in *Input, group []*ipam.Block) Finding {
 	f.Detail += ". Cause: a pool's block size was changed in place, or blocks were made or restored by hand."
 	f.Remediation = append([]Step{{
 		Title:    "See whether two running pods have one address already: the findings of duplicate-ips come first",
-		Commands: []string{again("--check duplicate-ips"), commandsFor(in.Snapshot).showBlocks()},
+		Commands: []string{podsTwice(), commandsFor(in.Snapshot).showBlocks()},
 		Risk:     Safe, Verify: "No duplicate address.",
 	}}, replaceBlockSteps(in, commandsFor(in.Snapshot), toReplace(in, group))...)
 	return f
@@ -243,7 +274,7 @@ func layoutFinding(in *Input, b *ipam.Block) (Finding, bool) {
 			f.Remediation = append([]Step{{
 				Title:    "Look at the block and at what Calico says about it",
 				Commands: []string{"kubectl get " + c.resource(ipam.ResBlocks) + " " + Quote(b.Name) + " -o yaml", "calicoctl ipam check"},
-				Risk:     Safe, Verify: "calicoctl lists the block as invalid; otherwise it has been written since.",
+				Risk:     Safe, Verify: "The block is listed as invalid; otherwise it has been written since.",
 			}}, replaceBlockSteps(in, c, []*ipam.Block{b})...)
 		}
 		f.Severity = Worst(f.Severity, severity)
@@ -298,7 +329,7 @@ func replaceBlockSteps(in *Input, c commands, blocks []*ipam.Block) []Step {
 	}
 	steps := []Step{{
 		Title:    "See what these blocks hold, and whose they are",
-		Commands: []string{c.showBlocks(), "kubectl get " + c.resource(ipam.ResBlocks) + " -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity"},
+		Commands: []string{c.showBlocks(), c.blockOwners()},
 		Risk:     Safe, Verify: "They are still there, and hold what the finding says.",
 	}}
 	if len(empty) > 0 {
@@ -351,7 +382,7 @@ func strayBlockSteps(in *Input, c commands, b *ipam.Block) []Step {
 	}
 	steps := []Step{{
 		Title:    "See which pools exist. If one was removed by mistake, make it again with the same CIDR and block size; `disabled: true` keeps new pods out",
-		Commands: []string{"kubectl get " + c.resource(ipam.ResPools) + " -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr,SIZE:.spec.blockSize,DISABLED:.spec.disabled"},
+		Commands: []string{c.pools()},
 		Risk:     Safe, Verify: "A pool contains " + b.CIDR.String() + ", or none should.",
 	}}
 	if del, bare, fixed := recreate(c, pods, commandLimit); len(del)+len(bare)+len(fixed) > 0 {

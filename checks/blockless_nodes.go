@@ -27,6 +27,8 @@ func blocklessNodes() Check {
 		Example: func() []Step {
 			return blocklessSteps(exampleCommands(), nil, "NODE", nil, "they would borrow addresses that the blocks' owners may drop")
 		},
+		Look: lines(exampleCommands().nodesAgainstOwners(), exampleCommands().compareUse(), exampleCommands().showBlocks()),
+		Sign: "It is, where `<` marks the node and no block is free: a pool has 2^(blockSize − prefix length) blocks, four in a /24 with blockSize 26, and as many are listed. While one is free the node's first pod claims it, and nothing is wrong.",
 		Related: []Related{
 			{"pool-utilisation", "Do nodes with blocks fail, too?"},
 			{"orphan-affinities", "Do nodes that are gone hold blocks?"},

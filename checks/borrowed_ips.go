@@ -29,6 +29,8 @@ func borrowedIPs() Check {
 		Example: func() []Step {
 			return borrowedSteps(exampleCommands(), nil, "NODE", nil)
 		},
+		Look: lines(exampleCommands().showBorrowed(), exampleCommands().showBlocks()),
+		Sign: "Each row is an address that BORROWING-NODE takes out of BLOCK OWNER's block, for want of a free one. With a node mesh, route reflectors or VXLAN that works; whether traffic is lost tells `ip route get ADDRESS` on the owner.",
 		Related: []Related{
 			{"blackholed-routes", "Is traffic lost: does `ip route get ADDRESS` on the block's owner print “Invalid argument”?"},
 			{"misbooked-ips", "Does the record name another node than the pod's?"},
@@ -267,7 +269,7 @@ func borrowedSteps(c commands, p *ipam.Pool, node string, uses []borrowedUse) []
 		steps = append(steps, routingStep(c, "Fixed addresses come back to the same block: "+names(fixed, 5)+" need their route carried instead"))
 		return steps
 	}
-	return append(steps, strictStep(c))
+	return append(steps, strictSteps(c)...)
 }
 
 // routingStep makes BGP carry host routes; it leaves IPAM alone.
@@ -283,12 +285,20 @@ func routingStep(c commands, title string) Step {
 	}
 }
 
-// strictStep forbids borrowing. It is last: it heals nothing that exists, and
-// without a free block it turns unreachable pods into pods that do not start.
-func strictStep(c commands) Step {
-	return Step{
-		Title:    "Last, when nothing is borrowed and every node has a block: forbid borrowing. It changes no running pod; nodes without a block start none",
-		Commands: []string{c.strictAffinity()},
-		Risk:     Disruptive, Verify: "calicoctl ipam show --show-configuration   # StrictAffinity true",
+// strictSteps look once more and then forbid borrowing. They are last: strict
+// affinity heals nothing that exists, and without a free block it turns
+// unreachable pods into pods that do not start.
+func strictSteps(c commands) []Step {
+	return []Step{
+		{
+			Title:    "Before strict affinity see that nothing is borrowed and that every node has a block",
+			Commands: []string{c.showBorrowed(), c.nodesAgainstOwners()},
+			Risk:     Safe, Verify: "The table has no rows (else recreate these pods first, borrowed-ips says how), and no line begins with <: a node without a block starts no pod under strict affinity, unless one is free for it.",
+		},
+		{
+			Title:    "Last, when nothing is borrowed and every node has a block: forbid borrowing. It changes no running pod; nodes without a block start none",
+			Commands: []string{c.strictAffinity()},
+			Risk:     Disruptive, Verify: c.showConfiguration() + "   # StrictAffinity true",
+		},
 	}
 }

@@ -51,9 +51,10 @@ type Check struct {
 	// Cases, where what is to be done depends on what is seen, are the parts of
 	// the example of which only one applies; nil elsewhere.
 	Cases func() []Case
-	// Look is a command that only reads and tells most, for the top of the page;
-	// empty means the first one of Example.
-	Look string
+	// Look are the command lines at the top of the page, which only read; empty
+	// means those of the first step of Example. Sign says what they print where it
+	// is this.
+	Look, Sign string
 	// Related are the checks that this one is taken for, or that explain it.
 	Related []Related
 	// References are the public reports and source files behind the rule.

@@ -27,6 +27,7 @@ func clusterAccess() Check {
 		Example: func() []Step {
 			return accessSteps(AccessFailure{Cluster: "CLUSTER", Kubectl: "kubectl --context CONTEXT"})
 		},
+		Sign: "“readyz check passed”: the API server answers, and it is credentials or rights. A timeout: the network, a firewall or the address in the kubeconfig. A certificate error: its CA.",
 		Related: []Related{
 			{"ipam-data", "Does the API server answer, and Calico's blocks are not there?"},
 			{"datastore-locked", "Does it answer, and no pod starts?"},

@@ -55,6 +55,47 @@ func (c commands) showBlocks() string { return "calicoctl ipam show --show-block
 // showBorrowed lists borrowed addresses (all versions since v3.21, and before).
 func (c commands) showBorrowed() string { return "calicoctl ipam show --show-borrowed" }
 
+// showConfiguration prints StrictAffinity, AutoAllocateBlocks and MaxBlocksPerHost.
+func (c commands) showConfiguration() string { return "calicoctl ipam show --show-configuration" }
+
+// compareUse prints three sums: the addresses that are booked, those that pods
+// and tunnels use, and those that are booked and not used
+// (calicoctl/calicoctl/commands/ipam/check.go).
+func (c commands) compareUse() string {
+	return "calicoctl ipam check | grep -E 'blocks record|are using|not actually in use'"
+}
+
+// blockOwners lists each block with its owner, which calicoctl does not print.
+func (c commands) blockOwners() string {
+	return "kubectl get " + c.resource(ipam.ResBlocks) + " -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity"
+}
+
+// blocksPerNode counts the blocks of each owner, those with most first.
+func (c commands) blocksPerNode() string {
+	return "kubectl get " + c.resource(ipam.ResBlocks) + " -o custom-columns=OWNER:.spec.affinity --no-headers | sort | uniq -c | sort -rn | head -20   # blocks per node"
+}
+
+// nodesAgainstOwners prints the nodes without a block and the owners of blocks
+// that are no nodes. What could not be read shows as a difference, never as calm.
+func (c commands) nodesAgainstOwners() string {
+	return "diff <(kubectl get nodes -o custom-columns=NAME:.metadata.name --no-headers | sort -u) " +
+		"<(kubectl get " + c.resource(ipam.ResAffinities) + " -o custom-columns=NODE:.spec.node --no-headers | sort -u)   # < a node without a block, > an owner that is no node"
+}
+
+// pools lists all that decides whom a pool serves.
+func (c commands) pools() string {
+	return "kubectl get " + c.resource(ipam.ResPools) + " -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr,SIZE:.spec.blockSize,DISABLED:.spec.disabled,SELECTOR:.spec.nodeSelector,USES:.spec.allowedUses,MODE:.spec.assignmentMode"
+}
+
+// whichIPAM shows which IPAM the CNI configuration names, as the operator or
+// as the manifests install it.
+func (c commands) whichIPAM() []string {
+	return []string{
+		`kubectl get installations.operator.tigera.io default -o jsonpath='{.spec.cni.ipam.type}{"\n"}'   # Calico or HostLocal; an error: not installed by the operator`,
+		`kubectl -n kube-system get configmaps -o yaml | grep -oE '(calico-ipam|host-local)' | sort | uniq -c   # installed by manifests or charts`,
+	}
+}
+
 // evict recreates running pods as `kubectl drain` would: through the eviction
 // API, which honours PodDisruptionBudgets, where a delete takes all replicas at
 // once. They go one after the other, with time for each successor. A refused
@@ -247,6 +288,17 @@ func podWith(ip string) string {
 	return "kubectl get pods -A -o wide --field-selector=status.podIP=" + ip
 }
 
+// podsTwice prints the addresses that two running pods have; those on the host's
+// network share their node's.
+func podsTwice() string {
+	return `kubectl get pods -A --field-selector=status.phase=Running -o custom-columns=IP:.status.podIP,HOST:.spec.hostNetwork --no-headers | awk '$2 == "<none>" && $1 != $2 { print $1 }' | sort | uniq -d   # addresses that two pods have`
+}
+
+// tunnelWith names the nodes that have the address on a tunnel.
+func tunnelWith(ip string) string {
+	return `kubectl get nodes -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.annotations}{"\n"}{end}' | grep -wF -e ` + ip + ` | cut -d' ' -f1   # the node whose tunnel has it`
+}
+
 // releaseFunction defines `release ADDRESS` for a shell: calicoctl itself frees
 // an address without any check of use (calicoctl ipam release --ip, in all
 // versions with calicoctl ipam). What cannot be asked is not released.
@@ -335,3 +387,6 @@ func or(s, fallback string) string {
 	}
 	return s
 }
+
+// lines are commands one below the other.
+func lines(cmds ...string) string { return strings.Join(cmds, "\n") }

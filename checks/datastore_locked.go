@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,13 @@ func datastoreLocked() Check {
 		SecondLook:   "that a lock was forgotten while no pod waits",
 		Params:       []Param{{Name: "settle", Type: "duration", Default: "2m", Doc: "pods younger than this do not count as waiting"}},
 		Example:      func() []Step { return unlockSteps(exampleCommands()) },
+		Cases: func() []Case {
+			return []Case{
+				{When: "No calico-node pod is in its init containers: somebody works on it, or forgot to unlock", Steps: unlockSteps(exampleCommands())},
+				{When: "calico-node pods stay in `Init:`: an upgrade or a migration stopped half-way", Steps: slices.Insert(unlockSteps(exampleCommands()), 1, halfWayStep())},
+			}
+		},
+		Sign: "It is, where the first line begins with `false`; then it says which program locked it, and when. A calico-node pod in `Init:` means an upgrade that is not done.",
 		Related: []Related{
 			{"ipam-data", "Was it locked because pools or blocks vanished (then restore them before you unlock)?"},
 			{"stuck-pods", "Is datastoreReady true, and pods still do not start?"},
@@ -99,6 +107,11 @@ func unlockSteps(c commands) []Step {
 			Risk: Safe, Verify: "Nobody does, and no calico-node pod is in its init containers.",
 		},
 		{
+			Title:    "Before you unlock see that IPAM knows the addresses of all that runs",
+			Commands: []string{"calicoctl ipam check --show-problem-ips | grep -E 'no (IPAM|corresponding IPAM) allocation'   # no answer at all: calicoctl is not of the cluster's version"},
+			Risk:     Safe, Verify: "It counts 0. What it lists may be given out once more as soon as the datastore is open: with few of them recreate these pods at once (unallocated-pod-ips), with many leave it locked (ipam-data).",
+		},
+		{
 			Title:    "Unlock the datastore",
 			Commands: []string{c.unlock()},
 			Risk:     Disruptive, Verify: "kubectl get " + c.resource(ipam.ResClusterInfo) + " default -o jsonpath='{.spec.datastoreReady}'   # true; pods that waited start within a minute or two",
@@ -108,6 +121,17 @@ func unlockSteps(c commands) []Step {
 			Commands: []string{"kubectl patch " + c.resource(ipam.ResClusterInfo) + ` default --type merge -p '{"spec":{"datastoreReady":true}}'`},
 			Risk:     Disruptive, Verify: "kubectl get " + c.resource(ipam.ResClusterInfo) + " default -o jsonpath='{.spec.datastoreReady}'   # true",
 		},
+	}
+}
+
+// halfWayStep looks why upgrade-ipam does not get through. It locks the
+// datastore, books what host-local had given out on its node, and unlocks; when
+// it fails it starts over (cni-plugin/pkg/upgrade/migrate.go).
+func halfWayStep() Step {
+	return Step{
+		Title:    "Read why it does not get through, and mend that: it tries again by itself, and unlocks when it is done",
+		Commands: []string{"kubectl -n NAMESPACE logs CALICO-NODE-POD -c upgrade-ipam --tail=20"},
+		Risk:     Safe, Verify: "The pod leaves Init, and the datastore is ready; then nothing is left to do. Only where it cannot get through go on.",
 	}
 }
 

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"ipamaudit/ipam"
@@ -15,10 +16,10 @@ func (c Check) Markdown() string {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", title, strings.TrimSpace(body))
 	}
 	fmt.Fprintf(&b, "# %s\n\n%s. One finding per %s.\n", c.ID, c.Title, subjectNoun(c.SubjectKind))
-	section("On call", c.onCallText())
-	section("What", c.What)
-	section("Why it matters", c.Why)
+	section("Is it this?", c.onCallText())
 	section("Remediation", c.remediationText())
+	section("What", c.What+"\n\n**Seen as:** "+c.seenAs())
+	section("Why it matters", c.Why+"\n\n**How bad:** "+upperFirst(c.SeverityNote))
 	section("How it is detected", c.How+"\n\n"+c.needsText())
 	section("Tune", c.tuneText())
 	section("Suppress", "```yaml\nsuppressions:\n  - check: "+c.ID+"\n    cluster: \"prod-eu-*\"\n    subject: \""+c.SubjectKind+"/*\"\n    reason: why this is fine\n    owner: team-network\n    until: 2027-01-31\n```")
@@ -71,13 +72,24 @@ func (c Check) remediationText() string {
 	var b strings.Builder
 	if c.Cases == nil {
 		b.WriteString("In this order; a finding carries the same steps with the real names, for the Calico version that was read.\n")
-		writeSteps(&b, c.Example())
+		c.writeSteps(&b, c.Example())
 		return b.String()
 	}
 	b.WriteString("**Only the steps under what you see**; a finding carries those that apply, with the real names, for the Calico version that was read.\n")
-	for _, one := range c.Cases() {
+	cases := c.Cases()
+	if len(cases) > 2 {
+		b.WriteString("\n")
+		for _, one := range cases {
+			fmt.Fprintf(&b, "- [%s](#%s)", one.When, anchor(one.When))
+			if one.See != "" {
+				fmt.Fprintf(&b, ", see `%s`", one.See)
+			}
+			b.WriteString("\n")
+		}
+	}
+	for _, one := range cases {
 		fmt.Fprintf(&b, "\n### %s\n", one.When)
-		writeSteps(&b, one.Steps)
+		c.writeSteps(&b, one.Steps)
 	}
 	return b.String()
 }
@@ -85,23 +97,31 @@ func (c Check) remediationText() string {
 // Case is a part of a check's example that applies to one thing that is seen.
 type Case struct {
 	// When is the heading, as Markdown.
-	When  string
+	When string
+	// See is the id of the check whose page says more; it may be empty.
+	See   string
 	Steps []Step
 }
 
-func writeSteps(b *strings.Builder, steps []Step) {
+// writeSteps leaves out the commands that stand at the top of the page already.
+func (c Check) writeSteps(b *strings.Builder, steps []Step) {
+	look := strings.Split(c.look(), "\n")
 	for i, s := range steps {
-		fmt.Fprintf(b, "\n%d. **%s** (%s)\n", i+1, s.Title, s.Risk)
-		if len(s.Commands) > 0 {
-			b.WriteString("\n   ```bash\n")
+		fmt.Fprintf(b, "\n%d. **%s** (%s)", i+1, codeIDs(s.Title), s.Risk)
+		cmds := slices.DeleteFunc(slices.Clone(s.Commands), func(cmd string) bool { return slices.Contains(look, cmd) })
+		switch {
+		case len(cmds) > 0:
+			b.WriteString("\n\n   ```bash\n")
 			for _, cmd := range s.Commands {
 				for line := range strings.Lines(cmd + "\n") {
 					b.WriteString("   " + line)
 				}
 			}
 			b.WriteString("   ```\n")
+		case len(s.Commands) > 0:
+			b.WriteString(", with the commands at the top.\n")
 		}
-		fmt.Fprintf(b, "\n   Verify: %s\n", s.Verify)
+		fmt.Fprintf(b, "\n   Verify: %s\n", codeIDs(s.Verify))
 	}
 }
 

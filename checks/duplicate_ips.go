@@ -24,20 +24,17 @@ func duplicateIPs() Check {
 		Skewed:       true,
 		Needs:        []ipam.Resource{ipam.ResPods, ipam.ResPools},
 		Uses:         []ipam.Resource{ipam.ResNodes, ipam.ResBlocks, ipam.ResDaemonSets, ipam.ResClusterInfo},
-		Example: func() []Step {
-			ip := netip.MustParseAddr("10.0.0.7")
-			s := ipam.NewSnapshot()
-			s.Blocks = []ipam.Block{{
-				CIDR: netip.MustParsePrefix("10.0.0.0/26"), Slots: []ipam.Slot{{Ordinal: 7}},
-				Attributes: []ipam.Attribute{{Namespace: "NAMESPACE", Pod: "POD"}},
-			}}
-			return duplicateSteps(exampleCommands(), &Input{Snapshot: s.Seal()}, ip, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}, {Namespace: "NAMESPACE", Name: "OTHER-POD", OwnerKind: "ReplicaSet"}}, nil)
-		},
+		Example:      func() []Step { return duplicateCases()[0].Steps },
+		Cases:        duplicateCases,
+		Look:         lines(append([]string{podsTwice()}, lookAtUsers(exampleAddress).Commands...)...),
+		Sign: "The first command finds addresses that two pods have; put yours into the others. It is, where they print two users of one address: two pods, or a pod and the tunnel of a node. " +
+			"`ipam show` says for whom it is booked: **that one stays, the other gives way.**",
 		Related: []Related{
 			{"stuck-pods", "Does the second pod not start at all?"},
 			{"leaked-ips", "Does one pod want the address, and the pod it is booked for is gone?"},
 			{"misbooked-ips", "Does only one pod run with it, and it is booked for another pod or node?"},
 			{"tunnel-ips", "Do two nodes' tunnels have it, and no pod?"},
+			{"block-layout", "Do two blocks contain it (their sizes differ)?"},
 		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/13858", "https://github.com/projectcalico/calico/issues/3589",
@@ -46,6 +43,37 @@ func duplicateIPs() Check {
 		},
 		Run: runDuplicateIPs,
 	}
+}
+
+// duplicateCases are the steps for each pair of users and each booking.
+func duplicateCases() []Case {
+	pod := &ipam.Pod{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}
+	other := &ipam.Pod{Namespace: "NAMESPACE", Name: "OTHER-POD", OwnerKind: "ReplicaSet"}
+	tunnel := []ipam.TunnelHolder{{Node: &ipam.Node{Name: "NODE"}, Tunnel: ipam.TunnelAddress{Kind: "ipip", IP: exampleAddress}}}
+	forPod := ipam.Attribute{Namespace: pod.Namespace, Pod: pod.Name}
+	forTunnel := ipam.Attribute{Handle: "ipip-tunnel-addr-NODE", Node: "NODE", Type: "ipipTunnelAddress"}
+	var out []Case
+	for _, one := range []struct {
+		when    string
+		pods    []*ipam.Pod
+		tunnels []ipam.TunnelHolder
+		booked  []ipam.Attribute
+	}{
+		{"Two pods have it", []*ipam.Pod{pod, other}, nil, []ipam.Attribute{forPod}},
+		{"A pod and a node's tunnel (tunl0, vxlan.calico) have it, and it is booked for the pod", []*ipam.Pod{pod}, tunnel, []ipam.Attribute{forPod}},
+		{"A pod and a node's tunnel have it, and it is booked for the tunnel", []*ipam.Pod{other}, tunnel, []ipam.Attribute{forTunnel}},
+		{"A pod and a node's tunnel have it, and it is not assigned", []*ipam.Pod{other}, tunnel, nil},
+	} {
+		s := exampleCluster()
+		b := exampleBlockOf(netip.PrefixFrom(exampleAddress, exampleBlock.Bits()).Masked(), "host:NODE")
+		b.Attributes = one.booked
+		for i := range one.booked {
+			b.Slots = append(b.Slots, ipam.Slot{Ordinal: uint32(exampleAddress.As4()[3]), Attr: int32(i)})
+		}
+		s.Blocks = []ipam.Block{b}
+		out = append(out, Case{When: one.when, Steps: duplicateSteps(exampleCommands(), &Input{Snapshot: s.Seal()}, exampleAddress, one.pods, one.tunnels)})
+	}
+	return out
 }
 
 func runDuplicateIPs(in *Input) Result {
@@ -174,12 +202,7 @@ func allocationsAt(in *Input, ip netip.Addr) func(yield func(ipam.Allocation) bo
 // duplicateSteps: the party that IPAM has not booked the address for gives
 // way. Deleting the other one first would free an address that is in use.
 func duplicateSteps(c commands, in *Input, ip netip.Addr, pods []*ipam.Pod, tunnels []ipam.TunnelHolder) []Step {
-	look := Step{
-		Title:    "See who has the address and for whom IPAM has booked it",
-		Commands: []string{"kubectl get pods -A -o wide --field-selector status.podIP=" + ip.String(), "calicoctl ipam show --ip=" + ip.String()},
-		Risk:     Safe, Verify: "The booking names one of them.",
-	}
-	steps := []Step{look}
+	steps := []Step{lookAtUsers(ip)}
 	var booked, others []*ipam.Pod
 	for _, p := range pods {
 		if recordedFor(in, ip, p) {
@@ -217,4 +240,13 @@ func duplicateSteps(c commands, in *Input, ip netip.Addr, pods []*ipam.Pod, tunn
 		})
 	}
 	return steps
+}
+
+// lookAtUsers shows the pods and tunnels that have the address, and whose it is.
+func lookAtUsers(ip netip.Addr) Step {
+	return Step{
+		Title:    "See who has the address and for whom IPAM has booked it",
+		Commands: []string{podWith(ip.String()), tunnelWith(ip.String()), "calicoctl ipam show --ip=" + ip.String()},
+		Risk:     Safe, Verify: "The booking names one of them.",
+	}
 }

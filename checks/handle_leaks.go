@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,9 +31,9 @@ func handleLeaks() Check {
 			{Name: "grace", Type: "duration", Default: "20m", Doc: "age below which a handle or allocation is not judged"},
 			{Name: "mediumHandles", Type: "integer", Default: 1000, Min: ptr(0.0), Max: ptr(1e9), Doc: "handles left over from which it is medium (and more than twice the pods)"},
 		},
-		Example: func() []Step {
-			return handleSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, []*ipam.Handle{{Name: "k8s-pod-network.c0ffee", ID: "k8s-pod-network.c0ffee"}}, nil, "")
-		},
+		Example: func() []Step { return handleCases()[0].Steps },
+		Cases:   handleCases,
+		Sign:    "It is, where “handles with no matching IPs” or “handles mentioned in blocks with no matching handle resource” counts more than a few; `calicoctl ipam check --show-problem-ips | grep 'in use in a block'` names the latter.",
 		Related: []Related{
 			{"leaked-ips", "Is it addresses that stay booked, and their handles exist?"},
 			{"ipam-gc", "Does nothing at all get collected?"},
@@ -50,6 +51,17 @@ func handleLeaks() Check {
 func handleKey(id string) string {
 	id, _, _ = strings.Cut(id, "\r")
 	return strings.ToLower(id)
+}
+
+// handleCases are the steps for each of the two sums that `ipam check` prints.
+func handleCases() []Case {
+	c, s := exampleCommands(), exampleCluster()
+	s.Pods, s.Blocks = nil, []ipam.Block{exampleBlockOf(exampleBlock, "host:NODE", ipam.Slot{})}
+	in := &Input{Snapshot: s.Seal()}
+	return []Case{
+		{When: "“handles with no matching IPs”", Steps: handleSteps(c, in, []*ipam.Handle{{Name: "k8s-pod-network.c0ffee", ID: "k8s-pod-network.c0ffee"}}, nil, "")},
+		{When: "“handles mentioned in blocks with no matching handle resource”", Steps: handleSteps(c, in, nil, slices.Collect(s.Blocks[0].Allocations()), "")},
+	}
 }
 
 func runHandleLeaks(in *Input) Result {

@@ -28,9 +28,12 @@ func ipamConfig() Check {
 		Needs: []ipam.Resource{ipam.ResNodes, ipam.ResPools},
 		Uses: []ipam.Resource{ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResBGPFilters, ipam.ResFelixConfig, ipam.ResClusterInfo,
 			ipam.ResBlocks, ipam.ResPods, ipam.ResNamespaces},
-		Example: func() []Step {
-			return append([]Step{settingsStep(exampleCommands()), routingStep(exampleCommands(), "Let the network carry host routes")}, strictStep(exampleCommands()))
-		},
+		Example: func() []Step { return settingsCases()[0].Steps },
+		Cases:   settingsCases,
+		Look: lines(append(settingsStep(exampleCommands()).Commands,
+			"kubectl get nodes -l kubernetes.io/os=windows",
+			"kubectl get "+exampleCommands().resource(ipam.ResBGPConfig)+` default -o jsonpath='{.spec.nodeToNodeMeshEnabled}{"\n"}'   # NotFound or empty: the mesh is on`)...),
+		Sign: "It is, where one of the headings below fits. Strict affinity by itself is no fault, neither on nor off.",
 		Related: []Related{
 			{"node-block-limit", "Does one node start no pod, with all its blocks full?"},
 			{"node-capacity", "Does every node take fewer pods than kubelet allows?"},
@@ -45,6 +48,29 @@ func ipamConfig() Check {
 		},
 		Run: runIPAMConfig,
 	}
+}
+
+// settingsCases are what the check itself says of each of its faults alone.
+func settingsCases() []Case {
+	var out []Case
+	for _, one := range []struct {
+		when  string
+		spoil func(*ipam.Snapshot)
+	}{
+		{"There are Windows nodes, and StrictAffinity is false: nothing is to be done about BGP or the node mesh", func(s *ipam.Snapshot) {
+			s.Nodes[1].Windows = true
+		}},
+		{"StrictAffinity is false, there is no node mesh, and no route reflector: what is borrowed cannot be reached", func(s *ipam.Snapshot) { s.BGP.Mesh = false }},
+		{"AutoAllocateBlocks is false, and nodes without a block start no pod", func(s *ipam.Snapshot) {
+			s.Config.AutoAllocateBlocks, s.Config.StrictAffinity = false, true
+		}},
+		{"MaxBlocksPerHost is set, and StrictAffinity is false: calicoctl refuses every change", func(s *ipam.Snapshot) { s.Config.MaxBlocksPerHost = 1 }},
+	} {
+		s := exampleCluster()
+		one.spoil(s)
+		out = append(out, Case{When: one.when, Steps: said(ipamConfig(), s)})
+	}
+	return out
 }
 
 // setting is one thing that is wrong with the settings. Without severity it is
@@ -106,7 +132,7 @@ func runIPAMConfig(in *Input) Result {
 func settingsStep(c commands) Step {
 	return Step{
 		Title:    "See what the settings are",
-		Commands: []string{"calicoctl ipam show --show-configuration", "kubectl get " + c.resource(ipam.ResIPAMConfig) + " default -o yaml   # NotFound: Calico's defaults"},
+		Commands: []string{c.showConfiguration(), "kubectl get " + c.resource(ipam.ResIPAMConfig) + " default -o yaml   # NotFound: Calico's defaults"},
 		Risk:     Safe, Verify: "They are still those of the finding.",
 	}
 }
@@ -141,7 +167,7 @@ func windowsSetting(in *Input) (setting, bool) {
 	}
 	s.detail = fmt.Sprintf("Strict affinity is off, and there are Windows nodes (%s): Calico's IPAM refuses every pod there (“global strict affinity should not be false for Windows node”)",
 		names(windows, 5))
-	s.steps = append(roomBeforeStrict(in), strictStep(commandsFor(in.Snapshot)))
+	s.steps = append(roomBeforeStrict(in), strictSteps(commandsFor(in.Snapshot))...)
 	return s, true
 }
 
@@ -249,9 +275,8 @@ func borrowSetting(in *Input) (setting, bool) {
 		s.steps = append(s.steps, routingStep(c, "Pods with fixed addresses borrow on purpose here: let the network carry host routes instead of forbidding it"))
 		return s, true
 	}
-	s.steps = append(s.steps,
-		routingStep(c, "Either let the network carry host routes"),
-		strictStep(c))
+	s.steps = append(s.steps, routingStep(c, "Either let the network carry host routes"))
+	s.steps = append(s.steps, strictSteps(c)...)
 	return s, true
 }
 

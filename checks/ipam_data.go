@@ -24,6 +24,16 @@ func ipamData() Check {
 		Uses:         []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResEvents},
 		AnyIPAM:      true,
 		Example:      func() []Step { return dataLostSteps(exampleCommands()) },
+		Cases: func() []Case {
+			return []Case{
+				{When: "Calico gives out the addresses, and pools or blocks are gone", Steps: dataLostSteps(exampleCommands())},
+				{When: "host-local gives them out (HostLocal, or usePodCidr)", Steps: hostLocalSteps("NODE")},
+			}
+		},
+		Look: lines(append(dataLostSteps(exampleCommands())[0].Commands, exampleCommands().whichIPAM()...)...),
+		Sign: "It is, where `Calico` or `calico-ipam` gives out the addresses and pools or blocks are missing: **lock first, and restart nothing.** " +
+			"With `HostLocal` or `host-local` each node gives out its own podCIDR, and Calico's blocks and pools, there or not, say nothing about the pods. " +
+			"Where neither command tells, look at a node: `grep -A3 ipam /etc/cni/net.d/10-calico.conflist`.",
 		Related: []Related{
 			{"unallocated-pod-ips", "Are the blocks there, and only some running pods are not booked?"},
 			{"datastore-locked", "Is everything there, and no pod starts?"},
@@ -45,7 +55,7 @@ func runIPAMData(in *Input) Result {
 		return Result{Findings: []Finding{{
 			Severity: Low, Subject: subject, Title: "Calico gives out no addresses in this cluster",
 			Detail:      upperFirst(why) + ". The checks of blocks and addresses do not apply; take the cluster out of the audit if this is intended.",
-			Remediation: []Step{{Title: "If Calico IPAM is expected here, see what the CNI configuration says on a node", Commands: []string{"cat /etc/cni/net.d/*.conflist"}, Risk: Safe, Verify: `"ipam": {"type": "calico-ipam"}`}},
+			Remediation: []Step{whichIPAMStep(commandsFor(in.Snapshot))},
 		}}}
 	case ipam.HostLocal:
 		severity, waiting := Low, 0
@@ -62,7 +72,7 @@ func runIPAMData(in *Input) Result {
 		return Result{Findings: []Finding{{
 			Severity: severity, Evidence: Inferred, Subject: subject, Title: "Addresses come from host-local, not from Calico IPAM",
 			Detail: detail,
-			Remediation: []Step{{Title: "host-local keeps its leases on each node, one file per address", Commands: []string{"ls /var/lib/cni/networks/*/ | wc -l   # on the node"},
+			Remediation: []Step{whichIPAMStep(commandsFor(in.Snapshot)), {Title: "host-local keeps its leases on each node, one file per address", Commands: []string{"ls /var/lib/cni/networks/*/ | wc -l   # on the node"},
 				Risk: Safe, Verify: "Fewer files than addresses in the node's podCIDR."}},
 		}}}
 	case ipam.UnknownIPAM:
@@ -124,5 +134,14 @@ func dataLostSteps(c commands) []Step {
 			Commands: []string{"calicoctl ipam check --show-problem-ips", c.unlock()},
 			Risk:     Disruptive, Verify: "calicoctl ipam check   # no in-use address without an allocation",
 		},
+	}
+}
+
+// whichIPAMStep asks what the CNI configuration says.
+func whichIPAMStep(c commands) Step {
+	return Step{
+		Title:    "See which IPAM the cluster is configured with; on a node it stands under ipam in the CNI configuration",
+		Commands: append(c.whichIPAM(), "grep -A3 ipam /etc/cni/net.d/*.conflist   # on a node"),
+		Risk:     Safe, Verify: "It names the IPAM that you expect here.",
 	}
 }

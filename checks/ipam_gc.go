@@ -31,6 +31,21 @@ func ipamGC() Check {
 		Example: func() []Step {
 			return append(restartCollectorSteps(exampleCommands(), "NAMESPACE", "calico-kube-controllers"), graceStep(exampleCommands()))
 		},
+		Cases: func() []Case {
+			c, w := exampleCommands(), &ipam.Workload{Namespace: "NAMESPACE", Name: "calico-kube-controllers"}
+			return []Case{
+				{When: "It runs, and frees nothing", Steps: restartCollectorSteps(c, w.Namespace, w.Name)},
+				{When: "leakGracePeriod is `0s`", Steps: []Step{graceStep(c)}},
+				{When: "It is at `0/0`", Steps: []Step{scaleStep(w)}},
+				{When: "It is not listed", Steps: []Step{deployStep()}},
+				{When: "It runs without its node controller", Steps: []Step{enableControllerStep(w)}},
+			}
+		},
+		Look: lines(append([]string{
+			"kubectl get deployments -A -l k8s-app=calico-kube-controllers",
+			"kubectl get " + exampleCommands().resource(ipam.ResKubeCtrl) + ` default -o jsonpath='{.spec.controllers.node.leakGracePeriod}{"\n"}'   # empty: 15 minutes`,
+		}, restartCollectorSteps(exampleCommands(), "NAMESPACE", "calico-kube-controllers")[0].Commands...)...),
+		Sign: "It is, where it is not `1/1`, where the period is `0s`, or where its log has no line about a leak, or the same one again and again, while `calicoctl ipam check` counts leaks that are older than an hour.",
 		Related: []Related{
 			{"datastore-locked", "Does the collector log “datastore is locked”?"},
 			{"orphan-affinities", "Do only the blocks of nodes that are gone stay?"},

@@ -38,10 +38,19 @@ func leakedIPs() Check {
 			percentParam("highPercent", 85, "share of used addresses of their pool from which leaks are high"),
 		},
 		Example: func() []Step {
-			in := &Input{Snapshot: ipam.NewSnapshot()}
-			c := exampleCommands()
-			return slices.Concat(oneAddressSteps(c, netip.MustParseAddr("10.0.0.7")), collectorSteps(c, in, "leaked addresses"), releaseSteps(c, "", nil))
+			in, c := &Input{Snapshot: ipam.NewSnapshot()}, exampleCommands()
+			return slices.Concat(oneAddressSteps(c, exampleAddress), collectorSteps(c, in, "leaked addresses"), releaseSteps(c, "", nil))
 		},
+		Cases: func() []Case {
+			in, c := &Input{Snapshot: ipam.NewSnapshot()}, exampleCommands()
+			return []Case{
+				{When: "One address is wanted now: a pod waits for it", Steps: oneAddressSteps(c, exampleAddress)},
+				{When: "Many of them fill a node or a pool", Steps: append(collectorSteps(c, in, "leaked addresses"), releaseSteps(c, "", nil)...)},
+			}
+		},
+		Look: lines("calicoctl ipam check --show-problem-ips | grep -E 'leaked|not actually in use'", "calicoctl ipam show --ip="+exampleAddress.String()+"   # the pod that it is booked for", podWith(exampleAddress.String())),
+		Sign: "It is, where “Found N IPs that are allocated in IPAM but not actually in use” is not 0: each line above it, `ADDRESS leaked; attrs Main:HANDLE Extra:…`, names node and pod. " +
+			"No leaks are IPv6 tunnel addresses, addresses that were booked by hand, and those of the last 20 minutes. For one address: no pod has it, or one that is Completed.",
 		Related: []Related{
 			{"stuck-pods", "Do the pod's events say something else than “already assigned” or “already exists”?"},
 			{"misbooked-ips", "Does a running pod have the address, and the record names another?"},

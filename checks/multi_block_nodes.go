@@ -2,7 +2,6 @@ package checks
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -25,10 +24,10 @@ func multiBlockNodes() Check {
 		Uses:         []ipam.Resource{ipam.ResReservations, ipam.ResClusterInfo, ipam.ResAffinities},
 		Decides:      []ipam.Resource{ipam.ResReservations},
 		Params:       []Param{percentParam("scarcePercent", 10, "share of free blocks below which blocks are scarce")},
-		Example: func() []Step {
-			b := &ipam.Block{Name: "BLOCK", CIDR: netip.MustParsePrefix("10.0.0.64/26"), UID: "UID", ResourceVersion: "VERSION"}
-			return multiBlockSteps(exampleCommands(), "NODE", []surplusBlock{{block: b, affinity: &ipam.Affinity{Name: "NODE-BLOCK", UID: "UID"}}})
-		},
+		Example:      func() []Step { return surplusCases()[0].Steps },
+		Cases:        surplusCases,
+		Look:         lines(exampleCommands().blocksPerNode(), exampleCommands().showBlocks(), exampleCommands().showBorrowed()),
+		Sign:         "It is, where a node owns several blocks though what its pods use would fit into fewer. Others' addresses that are borrowed from a block keep it busy.",
 		Related: []Related{
 			{"blockless-nodes", "Does a node own no block, and none is free?"},
 			{"pool-utilisation", "Are the blocks in good use, and the pool short all the same?"},
@@ -41,6 +40,27 @@ func multiBlockNodes() Check {
 		},
 		Run: runMultiBlockNodes,
 	}
+}
+
+// surplusCases are the steps by what is in the block that can be spared.
+func surplusCases() []Case {
+	b := exampleBlockOf(exampleBlock, "host:NODE")
+	use := func(node string) []liveUse {
+		return []liveUse{{holder: ipam.Holder{Kind: ipam.HeldByPod, NodeName: node, Pod: &ipam.Pod{Namespace: "NAMESPACE", Name: "POD", NodeName: node, OwnerKind: "ReplicaSet"}}}}
+	}
+	var out []Case
+	for _, one := range []struct {
+		when      string
+		own, lent []liveUse
+	}{
+		{"The block that can be spared is empty", nil, nil},
+		{"Pods of its node are in it", use("NODE"), nil},
+		{"Pods of other nodes borrow from it", nil, use("BORROWER")},
+	} {
+		spare := surplusBlock{block: &b, affinity: &ipam.Affinity{Name: "node-" + b.Name, UID: "UID-OF-THE-AFFINITY"}, own: one.own, lent: one.lent}
+		out = append(out, Case{When: one.when, Steps: multiBlockSteps(exampleCommands(), "NODE", []surplusBlock{spare})})
+	}
+	return out
 }
 
 // surplus is what one node holds too much of in one group's pool.

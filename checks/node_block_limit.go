@@ -29,7 +29,15 @@ func nodeBlockLimit() Check {
 		Example: func() []Step {
 			return append([]Step{releaseFirst(exampleCommands())}, roomPerNodeSteps(exampleCommands(), exampleLimit, nil, 110)...)
 		},
-		Look: "calicoctl ipam check --show-problem-ips   # leaks: they need releasing, no higher limit",
+		Cases: func() []Case {
+			c, in := exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}
+			return []Case{
+				{When: "Far more is booked than used: leaks fill the blocks", Steps: append([]Step{releaseFirst(c)}, collectorSteps(c, in, "leaked addresses")...)},
+				{When: "Nothing leaks: running pods fill the blocks", Steps: roomPerNodeSteps(c, exampleLimit, nil, 110)},
+			}
+		},
+		Look: lines(releaseFirst(exampleCommands()).Commands[:3]...),
+		Sign: "It is, where a node owns as many blocks as MaxBlocksPerHost says (20 where that is 0 or missing). **If “not actually in use” is far above 0, nothing is wrong with the limit:** release first (`leaked-ips`), a higher one would only leak as well.",
 		Related: []Related{
 			{"node-capacity", "Do running pods fill all the blocks, and nothing leaks?"},
 			{"leaked-ips", "Are more addresses booked than pods run?"},
@@ -272,8 +280,8 @@ func limitFinding(in *Input, n *ipam.Node, severity Severity, at []limitUse) Fin
 // would only feed the leak.
 func releaseFirst(c commands) Step {
 	return Step{
-		Title:    "First release what nobody uses: the findings of leaked-ips, orphan-affinities and multi-block-nodes say how and why it leaks",
-		Commands: []string{again("--check leaked-ips --check orphan-affinities --check multi-block-nodes"), "calicoctl ipam check --show-problem-ips"},
+		Title:    "See limit and blocks, and first release what nobody uses: the findings of leaked-ips, orphan-affinities and multi-block-nodes say how and why it leaks",
+		Commands: []string{c.showConfiguration(), c.blocksPerNode(), c.compareUse(), again("--check leaked-ips --check orphan-affinities --check multi-block-nodes")},
 		Risk:     Safe, Verify: c.showBlocks() + "   # the node's blocks have free addresses again",
 	}
 }

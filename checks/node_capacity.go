@@ -28,6 +28,8 @@ func nodeCapacity() Check {
 		Example: func() []Step {
 			return capacityPerNodeSteps(exampleCommands(), exampleLimit, nil, 110)
 		},
+		Look: lines(append([]string{exampleCommands().showConfiguration()}, roomPerNodeSteps(exampleCommands(), exampleLimit, nil, 110)[0].Commands...)...),
+		Sign: "It is, where MaxBlocksPerHost (20 where it is 0 or missing) × the addresses of a block (64 with blockSize 26, 1 with 32) is less than PODS.",
 		Related: []Related{
 			{"node-block-limit", "Are addresses booked that no pod uses?"},
 			{"pool-utilisation", "Has the pool no free block, for any node?"},

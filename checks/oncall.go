@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -13,32 +14,48 @@ type Related struct {
 }
 
 // onCallText is the top of a page, for somebody who has a symptom and no time:
-// what it looks like, how bad it is, the first look, and where else to look.
+// what to run, what it prints where it is this, and where else to look. What to
+// do follows at once.
 func (c Check) onCallText() string {
 	var b strings.Builder
+	b.WriteString("These commands change nothing:\n\n```bash\n" + c.look() + "\n```\n\n" + c.Sign + "\n\n**Not this?**\n\n")
+	for _, r := range c.Related {
+		fmt.Fprintf(&b, "- %s `%s`\n", r.Question, r.ID)
+	}
+	return b.String()
+}
+
+// look are commands that only read, one a line.
+func (c Check) look() string {
+	if c.Look != "" {
+		return c.Look
+	}
+	return strings.Join(c.Example()[0].Commands, "\n")
+}
+
+// seenAs lists the symptoms that lead to the check.
+func (c Check) seenAs() string {
 	var seen []string
 	for _, s := range Symptoms() {
 		if s.Check == c.ID {
 			seen = append(seen, s.text())
 		}
 	}
-	fmt.Fprintf(&b, "- **Seen as:** %s\n- **How bad:** %s\n- **First look** (changes nothing):\n\n  ```bash\n", strings.Join(seen, " · "), upperFirst(c.SeverityNote))
-	for line := range strings.Lines(c.firstLook() + "\n") {
-		b.WriteString("  " + line)
-	}
-	b.WriteString("  ```\n\n- **Not this?**\n")
-	for _, r := range c.Related {
-		fmt.Fprintf(&b, "  - %s `%s`\n", r.Question, r.ID)
-	}
-	return b.String()
+	return strings.Join(seen, " · ")
 }
 
-// firstLook is a command that only reads.
-func (c Check) firstLook() string {
-	if c.Look != "" {
-		return c.Look
+// codeIDs puts the ids of checks in a text into backticks, so that they become
+// links; not those of a command.
+func codeIDs(text string) string {
+	if strings.Contains(text, "--check ") {
+		return text
 	}
-	return c.Example()[0].Commands[0]
+	var ids []string
+	for _, c := range All() {
+		ids = append(ids, c.ID)
+	}
+	id := regexp.MustCompile("(^|[^-`\\w])(" + strings.Join(ids, "|") + ")($|[^-`\\w])")
+	return id.ReplaceAllString(text, "$1`$2`$3")
 }
 
 // linkChecks makes a link of every id of a check in backticks, except the page's own.

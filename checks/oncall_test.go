@@ -5,15 +5,41 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ipamaudit/ipam"
 )
 
-// Every page leads on to others, by a question, and begins with a command that
-// changes nothing and needs nothing installed but kubectl and calicoctl.
+// Every page begins with commands that change nothing and need nothing
+// installed but kubectl and calicoctl, says what they print where it is this,
+// and leads on to others by a question. What to do comes right after.
 func TestOnCall(t *testing.T) {
 	reads := regexp.MustCompile(`^(kubectl (--context \S+ |-n \S+ )?(get|describe|logs) |calicoctl ipam (show|check)\b|ip route (get|show) )[^&;>]*$`)
+	quoted := regexp.MustCompile(`'[^']*'`)
 	for _, c := range All() {
-		if !reads.MatchString(c.firstLook()) {
-			t.Errorf("%s: the first look may change something: %s", c.ID, c.firstLook())
+		for line := range strings.SplitSeq(c.look(), "\n") {
+			command, _, _ := strings.Cut(line, "   # ")
+			command = quoted.ReplaceAllString(command, "''")
+			parts := []string{command}
+			if two, ok := strings.CutPrefix(command, "diff <("); ok {
+				parts = strings.Split(strings.TrimSuffix(two, ")"), ") <(")
+			}
+			for _, part := range parts {
+				if !reads.MatchString(part) {
+					t.Errorf("%s: the look may change something: %s", c.ID, line)
+				}
+			}
+			if strings.HasPrefix(command, "calicoctl ") {
+				if err := CheckCalicoctl(command, ipam.ParseVersion("v3.17.0")); err != nil {
+					t.Errorf("%s: %v: %s", c.ID, err, line)
+				}
+			}
+		}
+		if !strings.HasSuffix(strings.Trim(c.Sign, "*`"), ".") {
+			t.Errorf("%s: what the look prints where it is this: %q", c.ID, c.Sign)
+		}
+		head, _, _ := strings.Cut(c.Markdown(), "\n## Remediation\n")
+		if n := strings.Count(head, "\n"); n > 32 {
+			t.Errorf("%s: %d lines before the remediation", c.ID, n)
 		}
 		if len(c.Related) == 0 {
 			t.Errorf("%s: leads to no other check", c.ID)
@@ -22,6 +48,37 @@ func TestOnCall(t *testing.T) {
 			if _, ok := Find(r.ID); !ok || r.ID == c.ID || !strings.HasSuffix(r.Question, "?") {
 				t.Errorf("%s: related %+v", c.ID, r)
 			}
+		}
+	}
+}
+
+// What people on call looked for on these pages, in this order.
+func TestPagesHaveTheCommand(t *testing.T) {
+	for id, want := range map[string][]string{
+		"leaked-ips":       {"calicoctl ipam check --show-problem-ips |", "leaked; attrs", "\n   release 10.0.0.7\n", "rollout restart deployment calico-kube-controllers", "--from-report=leaks-before.json"},
+		"pool-utilisation": {"calicoctl ipam check |", "`leaked-ips`", "## Remediation", "calicoctl create -f -"},
+		"node-block-limit": {"```bash\ncalicoctl ipam show --show-configuration\n", "`leaked-ips`", "### Far more is booked than used", "rollout restart deployment calico-kube-controllers", "### Nothing leaks", "maxBlocksPerHost"},
+		"ipam-config":      {"### There are Windows nodes", "ipam show --show-borrowed", "diff <(", "--strictaffinity=true", "### StrictAffinity is false, there is no node mesh", "calicoctl get bgppeers"},
+		"block-layout":     {"uniq -d", "`duplicate-ips`", "### Blocks overlap", "kubectl drain WRONG-NODE", "### A block has another size", "kubectl drain NODE"},
+		"duplicate-ips":    {"the node whose tunnel has it", "### A pod and a node's tunnel", "delete pod -A -l k8s-app=calico-node", "it is not assigned\n", "delete pod -A -l k8s-app=calico-node", "evict NAMESPACE OTHER-POD"},
+		"ipam-data":        {"installations.operator.tigera.io", "calico-ipam|host-local", "/etc/cni/net.d/10-calico.conflist", "calicoctl datastore migrate lock", "### host-local", "/var/lib/cni/networks"},
+		"datastore-locked": {"datastoreReady", "### calico-node pods stay in `Init:`", "-c upgrade-ipam", "calicoctl ipam check", "calicoctl datastore migrate unlock"},
+	} {
+		c, _ := Find(id)
+		page := c.Markdown()
+		for _, text := range want {
+			at := strings.Index(page, text)
+			if at < 0 {
+				t.Errorf("%s: no %q behind what comes before it", id, text)
+				break
+			}
+			page = page[at+len(text):]
+		}
+	}
+	windows, bgp := ipamConfig().Cases()[0], "bgppeer"
+	for _, s := range windows.Steps {
+		if strings.Contains(strings.Join(s.Commands, "\n"), bgp) {
+			t.Errorf("ipam-config, Windows: %s", s.Title)
 		}
 	}
 }

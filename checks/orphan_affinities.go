@@ -31,11 +31,10 @@ func orphanAffinities() Check {
 		Decides:      []ipam.Resource{ipam.ResPools},
 		SecondLook:   "that the collector will not come round (a node may have vanished minutes ago)",
 		Params:       []Param{{Name: "grace", Type: "duration", Default: "20m", Doc: "age of a gone node's newest trace below which it is left to Calico's collector"}},
-		Example: func() []Step {
-			b := &ipam.Block{Name: "BLOCK", CIDR: netip.MustParsePrefix("10.0.0.64/26"), UID: "UID", ResourceVersion: "VERSION"}
-			o := &orphan{name: "NODE", blocks: []*ipam.Block{b}, affinities: []*ipam.Affinity{{Name: "NODE-BLOCK", CIDR: b.CIDR, UID: "UID"}}}
-			return orphanSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, []*orphan{o}, "", nil)
-		},
+		Example:      func() []Step { return orphanCases()[0].Steps },
+		Cases:        orphanCases,
+		Look:         lines(exampleCommands().nodesAgainstOwners(), "kubectl get nodes -o wide", exampleCommands().blockOwners()),
+		Sign:         "It is, where `>` marks an owner (not `load-balancer`, to which the blocks of Services belong). Calico takes back what a node leaves within about 20 minutes; what is still there then is this.",
 		Related: []Related{
 			{"ipam-gc", "Does the collector not run, or do nothing?"},
 			{"multi-block-nodes", "Do the owners exist, and hold too many blocks?"},
@@ -51,6 +50,27 @@ func orphanAffinities() Check {
 		},
 		Run: runOrphanAffinities,
 	}
+}
+
+// orphanCases are the steps for each thing that a node leaves behind.
+func orphanCases() []Case {
+	b := exampleBlockOf(exampleBlock, "host:NODE")
+	a := &ipam.Affinity{Name: "node-" + b.Name, CIDR: b.CIDR, UID: "UID-OF-THE-AFFINITY"}
+	var out []Case
+	for _, one := range []struct {
+		when   string
+		left   orphan
+		ghosts []*ipam.Pod
+	}{
+		{"Its blocks are empty", orphan{blocks: []*ipam.Block{&b}, affinities: []*ipam.Affinity{a}}, nil},
+		{"Addresses are booked in them: tunnels, or pods that are gone", orphan{strays: []ipam.Allocation{{IP: exampleAddress}}}, nil},
+		{"A pod object still names it (`Can't cleanup node yet`)", orphan{}, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", NodeName: "NODE"}}},
+		{"It has an affinity, and no block", orphan{affinities: []*ipam.Affinity{a}}, nil},
+	} {
+		one.left.name = "NODE"
+		out = append(out, Case{When: one.when, Steps: orphanSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot().Seal()}, []*orphan{&one.left}, "", one.ghosts)})
+	}
+	return out
 }
 
 // orphan is what one gone node has left.

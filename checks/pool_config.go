@@ -30,6 +30,16 @@ func poolConfig() Check {
 		Example: func() []Step {
 			return append(overlapSteps(exampleCommands(), "POOL"), selectSteps(exampleCommands(), []string{"NODE"})...)
 		},
+		Cases: func() []Case {
+			c := exampleCommands()
+			return []Case{
+				{When: "Two pools overlap", Steps: overlapSteps(c, "POOL")},
+				{When: "No enabled pool selects the node (`cannot find a qualified ippool`)", Steps: selectSteps(c, []string{"NODE"})},
+				{When: "An annotation names a pool that is disabled or gone (`does not exist, or is not enabled`)", Steps: pinSteps(c, []string{annotationsOf("NAMESPACE", "POD"), annotationsOf("", "NAMESPACE")})},
+			}
+		},
+		Look: lines(exampleCommands().pools(), "kubectl get node NODE --show-labels", annotationsOf("NAMESPACE", "POD")),
+		Sign: "It is, where two CIDRs overlap, where no row with DISABLED `<none>` or `false` selects the node's labels (an empty SELECTOR selects all), or where the pod's annotation `ipv4pools` or `ipv6pools` names no such row.",
 		Related: []Related{
 			{"pool-utilisation", "Does an enabled pool select the node, and is it full?"},
 			{"block-layout", "Are the pools right, and old blocks do not fit them?"},
@@ -168,7 +178,7 @@ func overlapSteps(c commands, name string) []Step {
 	return []Step{
 		{
 			Title:    "Compare the pools: which one is meant to be, and what differs",
-			Commands: []string{"kubectl get " + c.resource(ipam.ResPools) + " -o yaml", c.showBlocks()},
+			Commands: []string{c.pools(), c.showBlocks()},
 			Risk:     Safe, Verify: "You know which of the two is to stay.",
 		},
 		{
@@ -249,7 +259,7 @@ func poolsSay(selectors []string) string {
 }
 
 func selectSteps(c commands, nodes []string) []Step {
-	look := []string{"kubectl get " + c.resource(ipam.ResPools) + " -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector,DISABLED:.spec.disabled,USES:.spec.allowedUses,MODE:.spec.assignmentMode"}
+	look := []string{c.pools()}
 	var label []string
 	for _, n := range nodes[:min(len(nodes), 3)] {
 		look = append(look, "kubectl get node "+Quote(n)+" --show-labels")
@@ -339,7 +349,7 @@ func brokenPins(in *Input, pins *pinned) []remark {
 		var cmds []string
 		for _, ns := range u.namespaces {
 			r.affected = append(r.affected, Affected{Kind: "Namespace", Name: ns, Note: "annotation names " + pin})
-			cmds = append(cmds, "kubectl get namespace "+Quote(ns)+" -o jsonpath='{.metadata.annotations}{\"\\n\"}'")
+			cmds = append(cmds, annotationsOf("", ns))
 		}
 		for _, p := range u.waiting {
 			r.affected = append(r.affected, Affected{Kind: KindPod, Namespace: p.Namespace, Name: p.Name, Note: "waits for an address on " + p.NodeName})
@@ -348,21 +358,38 @@ func brokenPins(in *Input, pins *pinned) []remark {
 			r.affected = append(r.affected, Affected{Kind: KindPod, Namespace: p.Namespace, Name: p.Name, Note: "runs on " + p.NodeName})
 		}
 		for _, p := range append(slices.Clone(u.waiting), u.running...) {
-			if cmd := "kubectl -n " + Quote(p.Namespace) + " get pod " + Quote(p.Name) + " -o jsonpath='{.metadata.annotations}{\"\\n\"}'"; len(cmds) < 3 {
-				cmds = append(cmds, cmd)
+			if len(cmds) < 3 {
+				cmds = append(cmds, annotationsOf(p.Namespace, p.Name))
 			}
 		}
-		r.steps = []Step{
-			{Title: "See who names the pool: the pod template of a workload, or its namespace (cni.projectcalico.org/ipv4pools, ipv6pools)", Commands: cmds[:min(len(cmds), 5)], Risk: Safe, Verify: "You know where the annotation comes from."},
-			{
-				Title:    "Name a pool that is enabled there, or take the annotation away; then the workload is recreated by its controller",
-				Commands: []string{"kubectl get " + commandsFor(in.Snapshot).resource(ipam.ResPools) + " -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr,DISABLED:.spec.disabled"},
-				Risk:     Disruptive, Verify: "The pods have addresses of the pool that is named.",
-			},
-		}
+		r.steps = pinSteps(commandsFor(in.Snapshot), cmds[:min(len(cmds), 5)])
 		out = append(out, r)
 	}
 	return out
+}
+
+// annotationsOf prints the annotations of a pod, or of a namespace, which is in none.
+func annotationsOf(namespace, name string) string {
+	get := "kubectl get namespace " + Quote(name)
+	if namespace != "" {
+		get = "kubectl -n " + Quote(namespace) + " get pod " + Quote(name)
+	}
+	return get + ` -o jsonpath='{.metadata.annotations}{"\n"}'`
+}
+
+// pinSteps mend an annotation that names a pool; look prints who has it.
+func pinSteps(c commands, look []string) []Step {
+	return []Step{
+		{
+			Title:    "See who names the pool: the pod template of a workload, or its namespace (cni.projectcalico.org/ipv4pools, ipv6pools)",
+			Commands: look, Risk: Safe, Verify: "You know where the annotation comes from.",
+		},
+		{
+			Title:    "Name a pool that is enabled there, or take the annotation away; then the workload is recreated by its controller",
+			Commands: []string{c.pools()},
+			Risk:     Disruptive, Verify: "The pods have addresses of the pool that is named.",
+		},
+	}
 }
 
 // poolNamed finds the pool that an annotation names, by name or CIDR.

@@ -39,6 +39,8 @@ func poolUtilisation() Check {
 			{Name: "headroom", Type: "number", Default: 1.5, Min: ptr(1.0), Max: ptr(10.0), Doc: "factor of the sizing rule nodes × pods per node × headroom"},
 		},
 		Example: func() []Step { return capacitySteps(exampleCommands(), nil, nil) },
+		Sign: "**Compare first:** if far more is booked than used (“not actually in use”), the pool is full of leaks, and room would only leak as well: go to `leaked-ips`. " +
+			"Else count the blocks. A pool has 2^(blockSize − prefix length) of them, four in a /24 with blockSize 26; when as many are listed no node gets a further one, however few addresses are in use.",
 		Related: []Related{
 			{"blockless-nodes", "Do only new nodes fail?"},
 			{"orphan-affinities", "Do nodes that are gone hold the blocks?"},
@@ -336,9 +338,9 @@ func podsPerNode(in *Input, v *poolVerdict) float64 {
 // then add a pool. Strict affinity is no cure for a lack of blocks.
 func capacitySteps(c commands, p *ipam.Pool, surplus []string) []Step {
 	steps := []Step{{
-		Title:    "See which blocks hold little",
-		Commands: []string{c.showBlocks(), "kubectl get " + c.resource(ipam.ResBlocks) + " -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity"},
-		Risk:     Safe, Verify: "The table lists every block with its use; the second one its owner.",
+		Title:    "Compare what is booked with what runs, and see which blocks hold little",
+		Commands: []string{c.compareUse(), c.showBlocks(), c.blockOwners()},
+		Risk:     Safe, Verify: "About as much is booked as is used, so room is what lacks; if much is not in use, leaked-ips comes first. The tables list each block with its use, and its owner.",
 	}}
 	if len(surplus) > 0 {
 		steps = append(steps, Step{

@@ -45,18 +45,12 @@ func stuckCauses() []stuckCause {
 		{
 			id: "host-local", what: "host-local, not Calico IPAM, has no address left in the node's range",
 			texts: []string{"failed to allocate for range 0", "no IP addresses available in range set"},
-			steps: hostLocalSteps,
+			steps: func(f stuckFacts) []Step { return hostLocalSteps(f.node) },
 		},
 		{
 			id: "locked", seeAlso: "datastore-locked", what: "the datastore is locked, so no pod can start anywhere",
 			texts: []string{"Calico is currently not ready to process requests"},
-			steps: func(f stuckFacts) []Step {
-				return []Step{{
-					Title:    "Find out who locked the datastore (a migration, a clean-up), and unlock it if nobody works on it any more",
-					Commands: []string{"kubectl get " + f.c.resource(ipam.ResClusterInfo) + " default -o yaml", "calicoctl datastore migrate unlock"},
-					Risk:     Disruptive, Verify: "kubectl get " + f.c.resource(ipam.ResClusterInfo) + " default -o jsonpath='{.spec.datastoreReady}'   # true",
-				}}
-			},
+			steps: func(f stuckFacts) []Step { return unlockSteps(f.c) },
 		},
 		{
 			id: "block-limit", seeAlso: "node-block-limit", what: "the node's blocks are full and it may not claim another one",
@@ -66,13 +60,7 @@ func stuckCauses() []stuckCause {
 		{
 			id: "windows-strict", seeAlso: "ipam-config", what: "Calico IPAM starts no pod on Windows without strict affinity",
 			texts: []string{"global strict affinity should not be false for Windows node"},
-			steps: func(f stuckFacts) []Step {
-				return []Step{{
-					Title:    "Switch strict affinity on, once every node has a block or can claim one: nodes without a block start no pod then",
-					Commands: []string{f.c.showBlocks(), f.c.strictAffinity()},
-					Risk:     Disruptive, Verify: "calicoctl ipam show --show-configuration   # StrictAffinity true",
-				}}
-			},
+			steps: func(f stuckFacts) []Step { return strictSteps(f.c) },
 		},
 		{
 			id: "address-taken", seeAlso: "leaked-ips", what: "the pod asks for an address that is booked already",
@@ -86,7 +74,7 @@ func stuckCauses() []stuckCause {
 			steps: func(f stuckFacts) []Step {
 				return append([]Step{{
 					Title:    "Let pods with fixed addresses run where their block is: schedule them onto its owner, or give each node's pods addresses of its own block (a pool with blocks of one address lets each address go anywhere)",
-					Commands: []string{"kubectl get " + f.c.resource(ipam.ResBlocks) + " -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity"},
+					Commands: []string{f.c.blockOwners()},
 					Risk:     Safe, Verify: "The owner of the block is the node that the pod runs on.",
 				}}, f.recreateSteps("Then recreate them")...)
 			},
@@ -131,12 +119,18 @@ func stuckCauses() []stuckCause {
 			id: "no-node", seeAlso: "misbooked-ips", what: "IPAM knows no node of the name that the plug-in uses: its nodename file is stale",
 			texts: []string{"resource does not exist: Node("},
 			steps: func(f stuckFacts) []Step {
-				return []Step{{
-					Title: "Look at the nodename file of the node; calico-node writes it anew when it starts",
-					Commands: []string{"kubectl debug node/" + Quote(f.node) + " -it --image=busybox -- cat /host/var/lib/calico/nodename   # must print " + Quote(f.node),
-						restartAgent(f.node)},
-					Risk: Disruptive, Verify: "The pods start.",
-				}}
+				return []Step{
+					{
+						Title:    "Look at the nodename file of the node",
+						Commands: []string{"kubectl debug node/" + Quote(f.node) + " -it --image=busybox -- cat /host/var/lib/calico/nodename"},
+						Risk:     Safe, Verify: "It is another name than " + oneLine(f.node) + ".",
+					},
+					{
+						Title:    "Restart calico-node there: it writes the file anew when it starts",
+						Commands: []string{restartAgent(f.node)},
+						Risk:     Disruptive, Verify: "The pods start.",
+					},
+				}
 			},
 		},
 		{
@@ -154,7 +148,7 @@ func stuckCauses() []stuckCause {
 			id: "vm-persistence", what: "a live migration needs kubeVirtVMAddressPersistence, which is off",
 			texts: []string{"KubeVirtVMAddressPersistence is disabled"},
 			steps: func(f stuckFacts) []Step {
-				return []Step{{
+				return []Step{settingsStep(f.c), {
 					Title:    "Let virtual machines keep their addresses (Calico v3.32)",
 					Commands: []string{fmt.Sprintf(`kubectl patch %s default --type merge -p '{"spec":{"kubeVirtVMAddressPersistence":"Enabled"}}'`, f.c.resource(ipam.ResIPAMConfig))},
 					Risk:     Disruptive, Verify: "calicoctl ipam show --show-configuration",
@@ -233,22 +227,23 @@ func (f stuckFacts) annotationStep(should string) Step {
 	return s
 }
 
-func hostLocalSteps(f stuckFacts) []Step {
+// hostLocalSteps give addresses of a node's own range back.
+func hostLocalSteps(node string) []Step {
 	return []Step{
 		{
 			Title: "Compare the leases of host-local with the node's containers: each file is named after an address and holds the ID of its sandbox",
 			Commands: []string{
-				"ls /var/lib/cni/networks/*/ | wc -l   # on node " + f.node,
-				"crictl pods -q --state ready --no-trunc   # on node " + f.node,
+				"ls /var/lib/cni/networks/*/ | wc -l   # on node " + node,
+				"crictl pods -q --state ready --no-trunc   # on node " + node,
 			},
 			Risk: Safe, Verify: "Files whose sandbox is not listed are stale.",
 		},
 		{
 			Title: "Drain the node, delete the stale lease files there, and let it take pods again; calicoctl has no say in these addresses",
 			Commands: []string{
-				"kubectl drain " + Quote(f.node) + " --ignore-daemonsets",
-				"# on node " + f.node + ": delete the lease files of sandboxes that no longer exist",
-				"kubectl uncordon " + Quote(f.node),
+				"kubectl drain " + Quote(node) + " --ignore-daemonsets",
+				"# on node " + node + ": delete the lease files of sandboxes that no longer exist",
+				"kubectl uncordon " + Quote(node),
 			},
 			Risk: Disruptive, Verify: "The pods start.",
 		},
@@ -289,11 +284,11 @@ func blockLimitSteps(f stuckFacts) []Step {
 	if f.leaked() > 0 {
 		return []Step{leaksFirst()}
 	}
-	steps := []Step{{
-		Title:    "Nothing on the node leaks: move pods to nodes with room, or keep new ones off it",
+	off := Step{
+		Title:    "Until that is done keep new pods off the node: nothing on it leaks, so releasing does not help",
 		Commands: []string{"kubectl cordon " + Quote(f.node)},
 		Risk:     Disruptive, Verify: "kubectl get node " + Quote(f.node) + "   # SchedulingDisabled",
-	}}
+	}
 	var pool *ipam.Pool
 	if n := f.in.Node(f.node); n != nil {
 		for _, p := range f.in.Serving(n, true, ipam.UseWorkload) {
@@ -308,7 +303,7 @@ func blockLimitSteps(f stuckFacts) []Step {
 			need++
 		}
 	}
-	return append(steps, roomPerNodeSteps(f.c, f.in.Config, pool, need)...)
+	return slices.Insert(roomPerNodeSteps(f.c, f.in.Config, pool, need), 1, off)
 }
 
 // leaksFirst sends people to what fills the node.
@@ -480,7 +475,7 @@ func noPoolSteps(f stuckFacts) []Step {
 		steps = append(steps, Step{
 			Title: "Compare the pools' nodeSelector with the node's labels, and add the label that is missing (or a pool that selects the node)",
 			Commands: []string{
-				"kubectl get " + f.c.resource(ipam.ResPools) + " -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr,DISABLED:.spec.disabled,SELECTOR:.spec.nodeSelector,USES:.spec.allowedUses",
+				f.c.pools(),
 				"kubectl get node " + Quote(f.node) + " --show-labels",
 			},
 			Risk: Safe, Verify: "A selector of an enabled pool matches the labels, and the pods start.",

@@ -40,7 +40,8 @@ func stuckPods() Check {
 			return out
 		},
 		Cases: stuckExamples,
-		Look:  "kubectl -n NAMESPACE describe pod POD",
+		Look:  lines("kubectl -n NAMESPACE describe pod POD", "kubectl get events -A --field-selector reason=FailedCreatePodSandBox"),
+		Sign:  "It is, where an event has one of the texts below. ContainerCreating with another one (image, volume, a slow kubelet) is no matter of IPAM.",
 		Related: []Related{
 			{"leaked-ips", "“Already assigned” or “already exists”, and the pod that has the address is gone?"},
 			{"duplicate-ips", "“Already exists for an interface other than”, and a running pod has the address?"},
@@ -314,7 +315,7 @@ func stuckExamples() []Case {
 		for i, t := range cause.texts {
 			texts[i] = "`" + strings.TrimSpace(strings.ReplaceAll(t, "*", "…")) + "`"
 		}
-		out = append(out, Case{When: strings.Join(texts, " · "), Steps: cause.steps(facts)})
+		out = append(out, Case{When: strings.Join(texts, " · "), See: cause.seeAlso, Steps: cause.steps(facts)})
 	}
 	return out
 }

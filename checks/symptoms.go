@@ -117,6 +117,8 @@ func otherSymptoms() []Symptom {
 		text(inAgentLog, "tunnel-ips", "Releasing all IPs with handle ipip-tunnel-addr-", "the node gives up its tunnel address, and somebody else may get it"),
 		text(inAgentLog, "tunnel-ips", "Link not found ifaceName=vxlan.calico", "no pool with VXLAN selects the node: it has no tunnel address"),
 		text(inAgentLog, "datastore-locked", "Waiting for datastore to be initialized (or migrated)", "the datastore is locked"),
+		words(inAgentLog, "datastore-locked", "calico-node stays in `Init:` (upgrade-ipam): an upgrade stopped half-way", "its init container has locked the datastore, and unlocks it when it is done"),
+		text(inAgentLog, "datastore-locked", "setting datastore readiness to false", "the init container upgrade-ipam locks the datastore, and unlocks it when it is done"),
 		text(inAgentLog, "misbooked-ips", "Unable to create route for IP; the node it belongs to was not recorded in IPAM", "an old record without a node"),
 
 		text(inCollector, "leaked-ips", "Candidate IP leak", "an address without its pod; it is freed after the grace period"),
@@ -169,6 +171,7 @@ func otherSymptoms() []Symptom {
 		words(inObjects, "pool-config", "A node whose labels no pool's nodeSelector matches; a pool that serves nobody", "pods there cannot start"),
 		words(inObjects, "ipam-config", "strictAffinity off without node mesh, on with more nodes than blocks, or off with Windows nodes", "settings that do not fit each other"),
 		words(inObjects, "ipam-data", "`kubectl get ipamblocks` prints: No resources found", "no Calico IPAM here, or its data is gone"),
+		words(inObjects, "ipam-data", "Blocks and pools that fit no pod: which IPAM (calico-ipam, host-local) do the nodes use?", "with host-local Calico's blocks and pools say nothing about the pods"),
 		words(inObjects, "datastore-locked", "ClusterInformation default: datastoreReady is false", "the datastore is locked: no pod can start, nothing is collected"),
 		words(inObjects, "ipam-gc", "Leaks stay for hours; calico-kube-controllers is missing, or runs and does nothing", "the collector is absent or has stalled"),
 		words(inObjects, "leaked-ips", "Metric ipam_allocations_gc_candidates stays above 0", "leaks that the collector does not free"),
@@ -186,8 +189,8 @@ func SymptomPage() string {
 	var b strings.Builder
 	b.WriteString(`# From the symptom to the page
 
-Generated from the checks (` + "`make generate`" + `). Search this page, ignoring case, for a piece of the text that you see, without names and addresses. Where several rows fit, the one with the longest text is right.
-The page says what to do, with kubectl and calicoctl. Where ipamaudit is installed, ` + "`ipamaudit run --check ID`" + ` says whether it is so in your cluster, with the commands for it, and
+Generated from the checks (` + "`make generate`" + `). Search this page, ignoring case, for a piece of the text that you see, without names and addresses. Where several rows fit, an error text beats a description, and among error texts the longest one is right.
+The page begins with a command that tells whether it is this; what to do follows, with kubectl and calicoctl. Where ipamaudit is installed, ` + "`ipamaudit run --check ID`" + ` says whether it is so in your cluster, with the commands for it, and
 ` + "`ipamaudit explain POD|ADDRESS|NODE|BLOCK|POOL`" + ` tells all that is known of one thing. Append where the cluster is: ` + "`--context NAME`" + `, or ` + "`--from FILE`" + ` for a saved snapshot.
 
 `)
@@ -209,7 +212,7 @@ func anchor(heading string) string {
 		switch {
 		case r == ' ':
 			return '-'
-		case r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r):
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
 			return unicode.ToLower(r)
 		}
 		return -1

@@ -35,6 +35,14 @@ func tunnelIPs() Check {
 		Example: func() []Step {
 			return tunnelSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, "NODE", nil, nil)
 		},
+		Cases: func() []Case {
+			c, in := exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}
+			return []Case{
+				{When: "The node has none, or it is not booked, booked for something else, or another node's, too", Steps: tunnelSteps(c, in, "NODE", nil, nil)},
+				{When: "It lies in another node's block (the 65th node of a pool with 64 blocks, say)", Steps: slices.Insert(tunnelSteps(c, in, "NODE", nil, []string{"vxlan"}), 1, capacitySteps(c, nil, nil)...)},
+			}
+		},
+		Sign: "It is, where the node has no tunnel address though a pool asks for one, where `ipam show` says “not assigned” or names something else than this node's tunnel, or where the last command prints another node's block.",
 		Related: []Related{
 			{"duplicate-ips", "Does a running pod have the tunnel's address, too?"},
 			{"blockless-nodes", "Does calico-node crash because no block is free?"},

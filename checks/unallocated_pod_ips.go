@@ -28,6 +28,7 @@ func unallocatedPodIPs() Check {
 		Example: func() []Step {
 			return unallocatedSteps(exampleCommands(), []netip.Addr{netip.MustParseAddr("10.0.0.7")}, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}})
 		},
+		Sign: "It is, where lines say “in active IPAM pool but has no IPAM allocation”. These pods run: **nothing is to be released.**",
 		Related: []Related{
 			{"ipam-data", "Are most of the pods not booked, or blocks and pools gone?"},
 			{"misbooked-ips", "Is the address booked, for another pod or node?"},
