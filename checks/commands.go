@@ -138,8 +138,8 @@ func (c commands) deletePod(namespace, name string) string {
 // to be like it shows the pools and takes their settings from the reader: with
 // a guessed encapsulation or NAT the pods of the new pool would be cut off.
 func (c commands) addPool(like *ipam.Pool) []string {
-	var look []string
-	values, spec := []string{newCIDR}, []string(nil)
+	var look, spec []string
+	values := []string{newCIDR}
 	if like != nil {
 		spec = poolSpec(like)
 	} else {

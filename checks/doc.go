@@ -80,7 +80,11 @@ func (c Check) remediationText() string {
 	if len(cases) > 2 {
 		b.WriteString("\n")
 		for _, one := range cases {
-			fmt.Fprintf(&b, "- [%s](#%s)", one.When, anchor(one.When))
+			label, others, _ := strings.Cut(one.When, " · ")
+			if others != "" {
+				label += " …"
+			}
+			fmt.Fprintf(&b, "- [%s](#%s)", label, anchor(one.When))
 			if one.See != "" {
 				fmt.Fprintf(&b, ", see `%s`", one.See)
 			}
