@@ -18,6 +18,7 @@ CA_BUNDLE ?= /etc/ssl/certs/ca-certificates.crt
 FUZZTIME  ?= 10s
 SEED      ?= 1
 E2E_TIMEOUT ?= 40m
+E2E_FLAGS   ?=
 PART ?= 1
 SOAK_STEPS  ?= 1000000
 
@@ -57,7 +58,7 @@ test-race: ## Run the unit tests under the race detector (needs a C compiler)
 
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end tests against real API servers (a Go module of its own in test/)
-	cd test && go test -timeout $(E2E_TIMEOUT) ./...
+	cd test && go test -timeout $(E2E_TIMEOUT) $(E2E_FLAGS) ./...
 
 .PHONY: lint
 lint: ## Run golangci-lint

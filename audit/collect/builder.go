@@ -123,6 +123,11 @@ func (k *bucket[T]) merge(from anyBucket, more int) {
 	if !ok || len(other.values) == 0 {
 		return
 	}
+	if len(k.values) == 0 && more == 0 {
+		// What is whole is taken over as it is.
+		*k, *other = *other, *k
+		return
+	}
 	n := len(other.values)
 	k.values = append(roomFor(k.values, n, more), other.values...)
 	k.origins = append(roomFor(k.origins, n, more), other.origins...)

@@ -327,7 +327,9 @@ func (s *jsonScanner) skip() bool {
 		return true
 	}
 	s.pos = start
-	s.space()
+	if c := s.peek(); c != '"' && c != '{' && c != '[' {
+		return false
+	}
 	start = s.pos
 	if !s.beyond() {
 		return false
@@ -335,36 +337,32 @@ func (s *jsonScanner) skip() bool {
 	return jsontext.Value(s.raw[start:s.pos]).IsValid(jsontext.AllowDuplicateNames(true))
 }
 
-// beyond moves past a value by its quotes and brackets alone.
+// beyond moves past an object, array or string by its quotes and brackets alone.
 func (s *jsonScanner) beyond() bool {
-	depth := 0
-	for s.pos < len(s.raw) {
-		c := s.raw[s.pos]
-		switch c {
-		case '{', '[':
-			depth++
-		case '}', ']', ',':
-			if depth == 0 {
-				return true // a number
-			}
-			if c != ',' {
-				depth--
-			}
+	for depth := 0; ; {
+		s.pos += plain(s.raw[s.pos:])
+		if s.pos == len(s.raw) {
+			return false
+		}
+		switch s.raw[s.pos] {
 		case '"':
 			if !s.beyondText() {
 				return false
 			}
-			if depth == 0 {
-				return true
-			}
-			continue
+		case '{', '[':
+			depth++
+			s.pos++
+		default:
+			depth--
+			s.pos++
 		}
-		s.pos++
-		if depth == 0 && (c == '}' || c == ']') {
+		if depth == 0 {
 			return true
 		}
+		if depth < 0 {
+			return false
+		}
 	}
-	return false
 }
 
 // beyondText moves past a string with its escapes.

@@ -232,28 +232,42 @@ func (s *jsonStream) skipValue() error {
 	}
 	depth := 0
 	for {
-		for s.pos < s.end {
-			switch s.buf[s.pos] {
-			case '{', '[':
-				depth++
-			case '}', ']':
-				depth--
-				if depth == 0 {
-					s.pos++
-					return nil
-				}
-			case '"':
-				if err := s.skipString(); err != nil {
-					return err
-				}
-				continue
+		s.pos += plain(s.buf[s.pos:s.end])
+		if s.pos == s.end {
+			if err := s.fill(); err != nil {
+				return unexpected(err)
 			}
-			s.pos++
+			continue
 		}
-		if err := s.fill(); err != nil {
-			return unexpected(err)
+		switch s.buf[s.pos] {
+		case '"':
+			if err := s.skipString(); err != nil {
+				return err
+			}
+			continue
+		case '{', '[':
+			depth++
+		default:
+			depth--
+		}
+		s.pos++
+		if depth == 0 {
+			return nil
 		}
 	}
+}
+
+// structure are the bytes by which the end of a value is found.
+var structure = [256]bool{'{': true, '}': true, '[': true, ']': true, '"': true}
+
+// plain is how many bytes come before the first of structure.
+func plain(text []byte) int {
+	for i, c := range text {
+		if structure[c] {
+			return i
+		}
+	}
+	return len(text)
 }
 
 // skipScalar moves past a number or a literal.

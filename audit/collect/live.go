@@ -27,9 +27,9 @@ import (
 // The defaults of LiveOptions.
 const (
 	// DefaultPageSize costs an API server no more seats of priority and fairness
-	// than 500 would; larger pages are faster, and held in its memory as a whole
-	// (docs/performance.md).
-	DefaultPageSize = 1000
+	// than 500 would, and a third of the time (docs/performance.md). Where it is
+	// too much, pages shrink.
+	DefaultPageSize = 5000
 	DefaultParallel = 4
 	// DefaultQPS and DefaultBurst replace client-go's 5 and 10, with which
 	// the pages of one large list alone would take most of a minute. The API

@@ -13,6 +13,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -410,5 +411,58 @@ func TestLiveAgain(t *testing.T) {
 	p.faults = repeated(answerWith(503, "ServiceUnavailable", ""), 99)
 	if _, err := l.Again(t.Context(), first, again); err == nil || !strings.Contains(err.Error(), "pods: ") {
 		t.Errorf("cannot look again: %v", err)
+	}
+}
+
+// TestLivePagesShrink: a server that cannot bear large pages is asked for
+// smaller ones, and stays so for the rest of the list; a refusal has nothing to
+// do with size.
+func TestLivePagesShrink(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bears, code int
+		want        []string
+		status      ipam.ReadStatus
+	}{
+		"bears all":         {5000, 504, []string{"5000"}, ipam.Read},
+		"bears a thousand":  {1000, 504, []string{"5000", "1000"}, ipam.Read},
+		"bears few":         {200, 500, []string{"5000", "1000", "200", "200"}, ipam.Read},
+		"bears nothing":     {0, 500, []string{"5000", "1000", "200", "200", "200", "200"}, ipam.Failed},
+		"refuses, not size": {0, 429, []string{"5000", "5000", "5000", "5000", "5000", "5000"}, ipam.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := newAPIServer(t)
+			srv.lists["/api/v1/pods"] = nil
+			for i := range 300 {
+				srv.lists["/api/v1/pods"] = append(srv.lists["/api/v1/pods"], fmt.Sprintf(`{"metadata":{"name":"p-%03d","namespace":"default","uid":"%d"}}`, i, i))
+			}
+			var mu sync.Mutex
+			var asked []string
+			srv.fail = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != "/api/v1/pods" {
+					return false
+				}
+				limit := r.URL.Query().Get("limit")
+				mu.Lock()
+				defer mu.Unlock()
+				asked = append(asked, limit)
+				if n, _ := strconv.Atoi(limit); n <= tc.bears {
+					return false
+				}
+				refuse(w, tc.code, "InternalError", "too much")
+				return true
+			}
+			l, err := NewLive(&rest.Config{Host: srv.srv.URL, QPS: -1}, LiveOptions{Name: "prod"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.sleep = func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+			s, err := l.Collect(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.Coverage.Get(ipam.ResPods).Status; got != tc.status || !slices.Equal(asked, tc.want) {
+				t.Errorf("%s after pages of %v, want %s after %v", got, asked, tc.status, tc.want)
+			}
+		})
 	}
 }

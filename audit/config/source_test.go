@@ -20,7 +20,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := Run{
 		Concurrency: 16, Timeout: 30 * time.Minute, ClusterTimeout: 5 * time.Minute,
-		QPS: 20, Burst: 40, PageSize: 1000, FailOn: "high",
+		QPS: 20, Burst: 40, PageSize: 5000, FailOn: "high",
 	}
 	if diff := cmp.Diff(want, c.Run); diff != "" {
 		t.Errorf("run (-want +got):\n%s", diff)

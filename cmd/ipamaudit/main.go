@@ -32,9 +32,9 @@ func Main() int {
 	// The second signal kills: a run that hangs in a signal handler helps nobody.
 	context.AfterFunc(ctx, stop)
 	if os.Getenv("GOGC") == "" {
-		// Snapshots live long and are large: the heap may grow by two fifths, not
+		// Snapshots live long and are large: the heap may grow by a third, not
 		// twofold, before garbage is collected (docs/performance.md).
-		debug.SetGCPercent(40)
+		debug.SetGCPercent(30)
 	}
 	a := &app{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,

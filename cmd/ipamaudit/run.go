@@ -150,17 +150,18 @@ func (o *runOptions) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.config.Run.Timeout)
+	// It is for the clusters: when it is over, there is somebody to tell.
+	auditing, cancel := context.WithTimeout(ctx, o.config.Run.Timeout)
 	defer cancel()
 
-	memory, err := o.openState(ctx, a)
+	memory, err := o.openState(auditing, a)
 	if err != nil {
 		return err
 	}
 	defer memory.close()
 
 	progress := newProgress(a.err, o.log, o.quiet)
-	rep, next, err := audit.Run(ctx, audit.Options{
+	rep, next, err := audit.Run(auditing, audit.Options{
 		RunID: o.runID, Version: buildVersion(), Concurrency: o.config.Run.Concurrency, Now: a.now,
 		Checks: checks.All(), Only: set(o.only), Skip: set(o.skip), Subset: subset,
 		RequireRoutes: o.config.Run.RequireRoutes,

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -113,22 +114,40 @@ func (n *Namespace) Service(t testing.TB, c *Cluster) string {
 	return "https://" + serviceIP.String()
 }
 
-// listen opens a socket on a thread that is in the namespace and ends with it.
-func (n *Namespace) listen(ctx context.Context, address string) (listener net.Listener, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never back: the thread is of no further use
-		var ns *os.File
-		if ns, err = os.Open("/run/netns/" + n.Name); err != nil {
-			return
+// Holds tells of a process, by its directory in /proc, whether it is in the namespace.
+func (n *Namespace) Holds(process string) bool {
+	own, err := os.Stat("/run/netns/" + n.Name)
+	if err != nil {
+		return false
+	}
+	its, err := os.Stat(filepath.Join(process, "ns", "net"))
+	return err == nil && os.SameFile(own, its)
+}
+
+// listen opens a socket from a thread that visits the namespace. It comes back,
+// and is not left to end: programs that it has started would end with it, see
+// dieWithParent.
+func (n *Namespace) listen(ctx context.Context, address string) (net.Listener, error) {
+	there, err := os.Open("/run/netns/" + n.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer there.Close()
+	runtime.LockOSThread()
+	back, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	defer back.Close()
+	defer func() {
+		if failed := unix.Setns(int(back.Fd()), unix.CLONE_NEWNET); failed != nil {
+			panic(failed) // nothing else may run on this thread
 		}
-		defer ns.Close()
-		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			return
-		}
-		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp4", address)
+		runtime.UnlockOSThread()
 	}()
-	<-done
-	return listener, err
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		return nil, err
+	}
+	return (&net.ListenConfig{}).Listen(ctx, "tcp4", address)
 }

@@ -55,8 +55,12 @@ func (p *process) waitReady(ctx context.Context, ready func(context.Context) err
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w; last answer: %w; its log %s ends:\n%s", p.name, context.Cause(ctx), last, p.log, p.logTail())
 		case <-tick.C:
-			if last = ready(ctx); last == nil {
+			err := ready(ctx)
+			if err == nil {
 				return nil
+			}
+			if ctx.Err() == nil { // the end of patience tells less than the answer before
+				last = err
 			}
 		}
 	}

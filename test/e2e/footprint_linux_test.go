@@ -26,11 +26,13 @@ func TestAgentFootprint(t *testing.T) {
 	needs(t, "agent")
 	bed.NeedsNamespace(t)
 	c := bed.New(t, bed.Options{Name: "kubestage", Calico: bed.CalicoV1})
-	pool := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": string(bed.CalicoV1), "kind": "IPPool", "metadata": map[string]any{"name": "large"},
-		"spec": map[string]any{"cidr": "10.128.0.0/9", "blockSize": int64(26), "ipipMode": "Never", "vxlanMode": "Always", "nodeSelector": "all()"},
-	}}
-	if err := c.Load(t.Context(), append(bed.Kubestage(bed.CalicoV1), pool)); err != nil {
+	pool := func(name, cidr string, blockSize int64) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": string(bed.CalicoV1), "kind": "IPPool", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"cidr": cidr, "blockSize": blockSize, "ipipMode": "Never", "vxlanMode": "Always", "nodeSelector": "all()"},
+		}}
+	}
+	if err := c.Load(t.Context(), append(bed.Kubestage(bed.CalicoV1), pool("large", "10.128.0.0/9", 26), pool("large-v6", "fd00:10:128::/64", 122))); err != nil {
 		t.Fatal(err)
 	}
 	manifests := render(t, "deploy/agent")
@@ -43,10 +45,13 @@ func TestAgentFootprint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, tc := range []struct{ blocks, pods int }{{20, 20}, {200, 110}, {20000, 110}} {
-		t.Run(fmt.Sprintf("%d blocks and %d pods", tc.blocks, tc.pods), func(t *testing.T) {
+	for _, tc := range []struct {
+		blocks, pods int
+		dual         bool
+	}{{20, 20, false}, {200, 110, false}, {20000, 110, false}, {20000, 110, true}} {
+		t.Run(fmt.Sprintf("%d blocks and %d pods, dual stack %t", tc.blocks, tc.pods, tc.dual), func(t *testing.T) {
 			ns := bed.NewNamespace(t)
-			fill(t, ns, tc.blocks, tc.pods)
+			fill(t, ns, tc.blocks, tc.pods, tc.dual)
 			account := c.As(token)
 			account.Host = ns.Service(t, c)
 			kc := kubeconfig(t, c.ContextAs(account))
@@ -128,13 +133,22 @@ func footprint(t *testing.T, pid int) (peak int, cpu time.Duration) {
 }
 
 // fill makes the routes of a node: one to each block of the others, two blocks
-// of its own that are dropped, and one to each pod.
-func fill(t *testing.T, ns *bed.Namespace, blocks, pods int) {
+// of its own that are dropped, and one to each pod; with dual stack as many of IPv6.
+func fill(t *testing.T, ns *bed.Namespace, blocks, pods int, dual bool) {
 	t.Helper()
 	var batch strings.Builder
 	for i := range blocks {
 		block := fmt.Sprintf("10.%d.%d.%d/26", 128+(i+2)>>10, (i+2)>>2&255, (i+2)<<6&255)
 		fmt.Fprintf(&batch, "route add %s via %s proto 80\n", block, ns.Outside)
+		if dual {
+			fmt.Fprintf(&batch, "route add fd00:10:128::%x:%x/122 via fe80::1 dev eth0 proto 80\n", (i+2)>>10, (i+2)<<6&0xffff)
+		}
+	}
+	if dual {
+		fmt.Fprint(&batch, "route add blackhole fd00:10:128::/122 proto 80\nroute add blackhole fd00:10:128::40/122 proto 80\n")
+		for i := range pods {
+			fmt.Fprintf(&batch, "route add fd00:10:128::%x/128 dev eth0\n", i+1)
+		}
 	}
 	fmt.Fprintf(&batch, "route add blackhole 10.128.0.0/26 proto 80\nroute add blackhole 10.128.0.64/26 proto 80\nroute add default via %s\n", ns.Outside)
 	for i := range pods {

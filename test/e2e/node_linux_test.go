@@ -1,17 +1,26 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -25,8 +34,9 @@ const realNode = "kubestage1001"
 // TestNode tells the story with nothing played on the owner of the blocks: a
 // kubelet, containerd and runc run its pods, and the kernel has its routes.
 func TestNode(t *testing.T) {
-	needs(t, "run", "explain", "agent")
 	bed.NeedsNode(t)
+	needs(t, "run", "explain", "agent")
+	image := shippedImage(t)
 	c := bed.New(t, bed.Options{Name: "kubestage", Calico: bed.CalicoV1, Node: realNode})
 	if err := c.Load(t.Context(), bed.Kubestage(bed.CalicoV1)); err != nil {
 		t.Fatal(err)
@@ -40,7 +50,7 @@ func TestNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	n := &storyNode{Node: c.StartNode(t), owned: map[string]bool{}}
+	n := &storyNode{Node: c.StartNode(t, image), kube: kube, owned: map[string]bool{}}
 	t.Logf("a node with real pods after %s", time.Since(start).Round(time.Millisecond))
 	for _, block := range []string{"10.64.75.0/26", "10.64.75.64/26"} {
 		n.Namespace.IP(t, "route add blackhole "+block+" proto bird")
@@ -59,11 +69,46 @@ func TestNode(t *testing.T) {
 		}
 		n.tell(t, c, account, "exec", "{exec: {enabled: true}}")
 	})
+	account := shippedAccount(t, c)
+	manifests := render(t, "deploy/agent")
+	if err := c.Apply(t.Context(), false, manifests...); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("the agent's DaemonSet", func(t *testing.T) {
+		n.published(t, "") // after up to agent.DefaultPoll, so that many agents do not write at once
+		_, limit := agentMemory(t, manifests)
+		n.confined(t, "agent", limit)
+		n.hurry(t)
+		n.tell(t, c, account, "agent", "{agent: {namespace: "+agentNamespace+"}}")
+	})
+	t.Run("the CronJob", func(t *testing.T) { n.nightly(t) })
+}
+
+// shippedImage is the image that `make image` makes, under the name that the
+// manifests have for it.
+func shippedImage(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("there is no make to build the image with")
+	}
+	cron := only[batchv1.CronJob](t, render(t, "deploy/kustomize"), "CronJob").Spec.JobTemplate.Spec.Template.Spec.Containers[0].Image
+	agent := only[appsv1.DaemonSet](t, render(t, "deploy/agent"), "DaemonSet").Spec.Template.Spec.Containers[0].Image
+	if cron != agent {
+		t.Fatalf("the CronJob runs %s, the agent %s", cron, agent)
+	}
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "make", "image", "BIN="+dir, "IMAGE="+cron, "ARCH="+runtime.GOARCH)
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("make image: %v\n%s", err, out)
+	}
+	return filepath.Join(dir, "ipamaudit-linux-"+runtime.GOARCH+".tar")
 }
 
 // storyNode is the real node of the story.
 type storyNode struct {
 	*bed.Node
+	kube  kubernetes.Interface
 	owned map[string]bool // the addresses of pods in its blocks, false for those that others borrow
 }
 
@@ -109,7 +154,7 @@ func (n *storyNode) tell(t *testing.T, c *bed.Cluster, account *rest.Config, sou
 		routes  func()
 		dropped []string
 	}{
-		{"what others borrow has no route", func() {}, slices.Sorted(slices.Values(borrowed))},
+		{"what others borrow has no route", nil, slices.Sorted(slices.Values(borrowed))},
 		{"each has one", func() {
 			for _, ip := range borrowed {
 				n.Namespace.IP(t, "route add "+ip+"/32"+via)
@@ -118,7 +163,13 @@ func (n *storyNode) tell(t *testing.T, c *bed.Cluster, account *rest.Config, sou
 		{"one has none", func() { n.Namespace.IP(t, "route del "+foreign+"/32") }, []string{foreign}},
 		{"nor has a pod of its own", func() { n.Namespace.IP(t, "route del "+own+"/32") }, []string{own, foreign}},
 	} {
-		step.routes()
+		if step.routes != nil {
+			before := n.table(t)
+			step.routes()
+			if source == "agent" {
+				n.published(t, before)
+			}
+		}
 		if kernel := n.dropped(t); !slices.Equal(kernel, step.dropped) {
 			t.Fatalf("%s: the kernel drops %q, want %q", step.name, kernel, step.dropped)
 		}
@@ -169,4 +220,211 @@ func (n *storyNode) explainedAsDropped(t *testing.T, config, ip string) bool {
 	}
 	t.Fatalf("explain %s knows no way from %s: %+v", ip, realNode, s.Address.Path)
 	return false
+}
+
+// table is what the node's agent has published last, packed.
+func (n *storyNode) table(t *testing.T) string {
+	t.Helper()
+	cm, err := n.kube.CoreV1().ConfigMaps(agentNamespace).Get(t.Context(), realNode, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	return string(cm.BinaryData["routes.gz"])
+}
+
+// published waits until the agent has published another table.
+func (n *storyNode) published(t *testing.T, before string) {
+	t.Helper()
+	eventually(t, "the agent publishes", func() error {
+		if n.table(t) == before {
+			return fmt.Errorf("not yet; it says: %s", n.log(t, agentNamespace))
+		}
+		return nil
+	})
+}
+
+// log is what the pods of a namespace on the node say.
+func (n *storyNode) log(t *testing.T, namespace string) string {
+	t.Helper()
+	pods, err := n.kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + realNode})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for _, pod := range pods.Items {
+		log, err := n.kube.CoreV1().Pods(namespace).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(t.Context())
+		if err != nil {
+			log = []byte(err.Error()) // it may not have started
+		}
+		fmt.Fprintf(&out, "%s (%s): %s\n", pod.Name, pod.Status.Phase, log)
+	}
+	return out.String()
+}
+
+// hurry has the agent look and write more often than the shipped one.
+func (n *storyNode) hurry(t *testing.T) {
+	t.Helper()
+	sets := n.kube.AppsV1().DaemonSets(agentNamespace)
+	patch := []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"agent","args":["agent","--poll=1s","--quiet=1s"]}]}}}}`)
+	changed, err := sets.Patch(t.Context(), agentNamespace, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the change is seen", func() error {
+		set, err := sets.Get(t.Context(), agentNamespace, metav1.GetOptions{})
+		if err == nil && set.Status.ObservedGeneration < changed.Generation {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	// A roll-out would wait for the nodes that exist on paper only.
+	if err := n.kube.CoreV1().Pods(agentNamespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "spec.nodeName=" + realNode}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// confined checks what the kernel holds a container's process to; the limit is of
+// memory, in bytes.
+func (n *storyNode) confined(t *testing.T, verb string, limit int) {
+	t.Helper()
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, path := range processes {
+		cmdline, _ := os.ReadFile(path) // it may have ended
+		if !strings.HasPrefix(string(cmdline), "/ipamaudit\x00"+verb+"\x00") || !n.Namespace.Holds(filepath.Dir(path)) {
+			continue
+		}
+		found++
+		status, err := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(strings.Fields(string(status)), " ")
+		for _, want := range []string{"Uid: 65532 65532 65532 65532", "Gid: 65532 65532 65532 65532", "CapPrm: 0000000000000000", "CapEff: 0000000000000000",
+			"CapBnd: 0000000000000000", "CapAmb: 0000000000000000", "NoNewPrivs: 1", "Seccomp: 2"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: the process does not have %q: %s", path, want, text)
+			}
+		}
+		mounts, err := os.ReadFile(filepath.Join(filepath.Dir(path), "mounts"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(mounts), "overlay / overlay ro,") {
+			t.Errorf("%s: its root can be written to:\n%s", path, mounts)
+		}
+		if got := memoryLimit(t, filepath.Dir(path)); got != limit {
+			t.Errorf("%s: it may have %d bytes of memory, want %d", path, got, limit)
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d processes `ipamaudit %s` on the node, want 1", found, verb)
+	}
+}
+
+// memoryLimit is that of a process's cgroup, of version 1 or 2.
+func memoryLimit(t *testing.T, process string) int {
+	t.Helper()
+	groups, err := os.ReadFile(filepath.Join(process, "cgroup"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(groups)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // id:controllers:path
+		file := "/sys/fs/cgroup" + filepath.Join(fields[2], "memory.max")
+		if slices.Contains(strings.Split(fields[1], ","), "memory") {
+			file = "/sys/fs/cgroup/memory" + filepath.Join(fields[2], "memory.limit_in_bytes")
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		return n
+	}
+	t.Fatalf("%s is in no cgroup with a limit of memory:\n%s", process, groups)
+	return 0
+}
+
+// nightly has the shipped CronJob audit the cluster that it runs in.
+func (n *storyNode) nightly(t *testing.T) {
+	t.Helper()
+	const namespace = "ipamaudit"
+	nodes, err := n.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range nodes.Items {
+		patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, node.Name != realNode) // the others exist on paper only
+		if _, err := n.kube.CoreV1().Nodes().Patch(t.Context(), node.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config, err := n.kube.CoreV1().ConfigMaps(namespace).Get(t.Context(), "ipamaudit", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const here = "    inCluster: true\n"
+	if !strings.Contains(config.Data["config.yaml"], here) {
+		t.Fatalf("the shipped configuration is another now:\n%s", config.Data["config.yaml"])
+	}
+	config.Data["config.yaml"] = strings.Replace(config.Data["config.yaml"], here, here+"    routes: {agent: {namespace: "+agentNamespace+"}}\n", 1)
+	if _, err := n.kube.CoreV1().ConfigMaps(namespace).Update(t.Context(), config, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	cron, err := n.kube.BatchV1().CronJobs(namespace).Get(t.Context(), "ipamaudit", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// kubectl create job --from=cronjob/ipamaudit first-look
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+		Name: "first-look", Annotations: map[string]string{"cronjob.kubernetes.io/instantiate": "manual"},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cron, batchv1.SchemeGroupVersion.WithKind("CronJob"))},
+	}, Spec: cron.Spec.JobTemplate.Spec}
+	start := time.Now()
+	if _, err := n.kube.BatchV1().Jobs(namespace).Create(t.Context(), job, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Job ends", func() error {
+		job, err := n.kube.BatchV1().Jobs(namespace).Get(t.Context(), "first-look", metav1.GetOptions{})
+		if err == nil && job.Status.Succeeded+job.Status.Failed == 0 {
+			err = fmt.Errorf("%+v", job.Status)
+		}
+		return err
+	})
+	t.Logf("the Job ended after %s", time.Since(start).Round(time.Millisecond))
+	ended, err := n.kube.BatchV1().Jobs(namespace).Get(t.Context(), "first-look", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := n.log(t, namespace)
+	if ended.Status.Succeeded != 1 {
+		t.Fatalf("%+v\n%s", ended.Status, log)
+	}
+	for _, want := range []string{"blackholed-routes", "Node " + realNode + " drops traffic to running pods"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("its log does not say %q:\n%s", want, log)
+		}
+	}
+	if _, err := n.kube.CoreV1().ConfigMaps(namespace).Get(t.Context(), "ipamaudit-state", metav1.GetOptions{}); err != nil {
+		t.Errorf("what the next night compares with: %v", err)
+	}
+}
+
+// eventually waits for something that others do.
+func eventually(t *testing.T, what string, done func() error) {
+	t.Helper()
+	var last error
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if last = done(); last == nil {
+			return
+		}
+	}
+	t.Fatalf("%s: not after a minute: %v", what, last)
 }

@@ -1,14 +1,14 @@
 package scale
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"sync/atomic"
@@ -21,7 +21,11 @@ import (
 )
 
 // Settings are how pages are fetched.
-type Settings struct{ Page int }
+type Settings struct {
+	Page int
+	// Pretty asks for JSON with line breaks, as people save it.
+	Pretty bool
+}
 
 // Fetched is what fetching and throwing away every page took.
 type Fetched struct {
@@ -59,7 +63,7 @@ func Fetch(ctx context.Context, config *rest.Config, s Settings) (Fetched, error
 				err := errBusy
 				// A server that is short of time answers 429 or 504: that is part of the price.
 				for tries := 0; errors.Is(err, errBusy) && tries < 6; tries++ {
-					n, next, err = fetchPage(ctx, client, config.Host+path, s, cont)
+					n, next, err = fetchPage(ctx, client, config.Host+path, s, cont, io.Discard)
 					total.Add(n)
 					requests.Add(1)
 				}
@@ -76,6 +80,34 @@ func Fetch(ctx context.Context, config *rest.Config, s Settings) (Fetched, error
 	return Fetched{time.Since(began), total.Load(), requests.Load()}, err
 }
 
+// Save writes every list that an audit reads as whole, indented JSON into dir,
+// like somebody who saves them with kubectl get -o json. It returns how many
+// bytes that are.
+func Save(ctx context.Context, config *rest.Config, dir string) (int64, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return 0, err
+	}
+	const calico = "/apis/" + string(bed.CalicoV1)
+	total := int64(0)
+	for _, path := range append(lists(), calico+"/ippools", calico+"/ipamconfigs", calico+"/clusterinformations", "/api/v1/namespaces", "/apis/apps/v1/deployments") {
+		cont := ""
+		for number := 1; number == 1 || cont != ""; number++ {
+			f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%02d.json", filepath.Base(path), number)))
+			if err != nil {
+				return 0, err
+			}
+			n, next, err := fetchPage(ctx, client, config.Host+path, Settings{Page: 5000, Pretty: true}, cont, f)
+			if err = errors.Join(err, f.Close()); err != nil {
+				return 0, fmt.Errorf("%s: %w", path, err)
+			}
+			total += n
+			cont = next
+		}
+	}
+	return total, nil
+}
+
 // Settle waits until the API server serves every list: it has to read what was
 // put into etcd behind its back first, and answers 504 until then.
 func Settle(ctx context.Context, config *rest.Config) error {
@@ -85,7 +117,7 @@ func Settle(ctx context.Context, config *rest.Config) error {
 	}
 	for _, path := range lists() {
 		for {
-			_, _, err := fetchPage(ctx, client, config.Host+path, Settings{Page: 1}, "")
+			_, _, err := fetchPage(ctx, client, config.Host+path, Settings{Page: 1}, "", io.Discard)
 			if err == nil {
 				break
 			}
@@ -104,7 +136,7 @@ func Settle(ctx context.Context, config *rest.Config) error {
 
 var errBusy = errors.New("the API server refuses")
 
-func fetchPage(ctx context.Context, client *http.Client, address string, s Settings, cont string) (int64, string, error) {
+func fetchPage(ctx context.Context, client *http.Client, address string, s Settings, cont string, to io.Writer) (int64, string, error) {
 	query := url.Values{"limit": {strconv.Itoa(s.Page)}}
 	if cont != "" {
 		query.Set("continue", cont)
@@ -115,6 +147,10 @@ func fetchPage(ctx context.Context, client *http.Client, address string, s Setti
 	}
 	req.Header.Set("Accept", "application/vnd.kubernetes.protobuf,application/json")
 	req.Header.Set("User-Agent", "ipamaudit-scale")
+	if s.Pretty {
+		req.Header.Set("Accept", "application/json")
+		req.URL.RawQuery += "&pretty=true"
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, "", err
@@ -123,12 +159,10 @@ func fetchPage(ctx context.Context, client *http.Client, address string, s Setti
 	if resp.StatusCode != http.StatusOK {
 		return 0, "", fmt.Errorf("%w: %s", errBusy, resp.Status)
 	}
-	return discard(resp.Body)
+	return discard(io.TeeReader(resp.Body, to))
 }
 
-// discard reads a body and keeps its first and last bytes, between which the
-// continue token stands: protobuf has the list's metadata in front, a custom
-// resource's JSON at the end.
+// discard reads a body and finds the continue token in its first or last bytes.
 func discard(body io.Reader) (n int64, cont string, err error) {
 	const keep = 4 << 10
 	var first, last []byte
@@ -148,17 +182,7 @@ func discard(body io.Reader) (n int64, cont string, err error) {
 			return n, "", err
 		}
 	}
-	if bytes.HasPrefix(first, []byte("k8s\x00")) {
-		// A token is base64 of JSON: {"v":"meta.k8s.io/v1","rv":…
-		return n, string(regexp.MustCompile(`eyJ2Ijoi[A-Za-z0-9_=-]+`).Find(first)), nil
-	}
-	i := bytes.LastIndex(last, []byte(`"metadata":{`))
-	if i < 0 {
-		return n, "", fmt.Errorf("no list metadata at the end of %d bytes", n)
-	}
-	var meta struct{ Continue string }
-	if err := json.NewDecoder(bytes.NewReader(last[i+len(`"metadata":`):])).Decode(&meta); err != nil {
-		return n, "", err
-	}
-	return n, meta.Continue, nil
+	// Custom resources have it at the end, built-in kinds in front. A token is
+	// base64 of JSON: {"v":"meta.k8s.io/v1","rv":…
+	return n, string(regexp.MustCompile(`eyJ2Ijoi[A-Za-z0-9_=-]+`).Find(append(first, last...))), nil
 }

@@ -70,16 +70,16 @@ cat >"$private/kubelet.yaml" <<-YAML
 	resolvConf: ""
 YAML
 
-containerd --config "$private/containerd.toml" &
-tries=0
-until ctr --address "$socket" version >/dev/null 2>&1; do
-	tries=$((tries + 1))
-	[ $tries -lt 100 ] || { echo "containerd does not answer"; exit 1; }
-	sleep 0.1
-done
+# Without one of them there is no node.
+trap 'exit 1' TERM
+forever() {
+	("$@" || true; echo "$1 has ended"; kill $$) &
+}
+forever containerd --config "$private/containerd.toml"
+until ctr --address "$socket" --connect-timeout 1s version >/dev/null 2>&1; do sleep 0.1; done
 for image; do
 	ctr --address "$socket" --namespace k8s.io images import "$image"
 done
-"$kubelet" --config "$private/kubelet.yaml" --kubeconfig "$dir/kubeconfig" --root-dir "$private/kubelet" --cert-dir "$private/pki" \
-	--hostname-override "$name" --node-ip "$address" &
+forever "$kubelet" --config "$private/kubelet.yaml" --kubeconfig "$dir/kubeconfig" --root-dir "$private/kubelet" --cert-dir "$private/pki" \
+	--hostname-override "$name" --node-ip "$address"
 wait
