@@ -102,7 +102,7 @@ func otherSymptoms() []Symptom {
 		text(inPodEvents, "ipam-gc", "Error updating resource Key=IPAMBlock(", "a conflict that is tried again: noise, unless addresses stay booked"),
 
 		words(inTraffic, "blackholed-routes", "Everything on one node cannot reach a pod (a static IP, say) that all other nodes reach", "that node owns the block the pod borrowed from, and drops what it has no host route for. "+tablesNeeded),
-		words(inTraffic, "borrowed-ips", "A pod is reachable from some nodes and not from others, no overlay, BGP to a switch (ToR)", "its address is borrowed from another node's block, and the network does not carry its host route"),
+		words(inTraffic, "borrowed-ips", "A pod (one with a static IP, say) is reachable from some nodes and not from others, no overlay, BGP to a switch (ToR)", "its address is borrowed from another node's block, and the network does not carry its host route"),
 		words(inTraffic, "affinity-conflicts", "All pods of a block became unreachable at once, replies arrive at another node", "two nodes claim the block"),
 		words(inTraffic, "affinity-conflicts", "Since a burst of new pods, or since many nodes were added at once, a range of pods is unreachable", "two nodes claim one block"),
 		words(inTraffic, "node-capacity", "Connections to or from short-lived pods break, small blocks (blockSize 29): an address is reused at once", "so few addresses that each is given out again immediately; larger blocks help"),
@@ -136,6 +136,7 @@ func otherSymptoms() []Symptom {
 		text(inAgentLog, "misbooked-ips", "Unable to create route for IP; the node it belongs to was not recorded in IPAM", "an old record without a node"),
 
 		text(inCollector, "leaked-ips", "Candidate IP leak", "an address without its pod; it is freed after the grace period"),
+		when("the `ip=` is the IPv6 address of a running dual-stack pod, whose status lists IPv4 only", text(inCollector, "leaked-ips", "Candidate IP leak", "healthy, but for old releases, which then freed both addresses (projectcalico/calico#5044)")),
 		when("`node=` is not in `kubectl get nodes`", text(inCollector, "orphan-affinities", "Confirmed IP leak", "a node is gone, and what it booked is freed: healthy, unless its blocks stay")),
 		when("the node exists and a running pod has the `ip=`", text(inCollector, "misbooked-ips", "Confirmed IP leak", "an address in use is freed now")),
 		when("the same line again and again", text(inCollector, "ipam-gc", "Confirmed IP leak", "the collector does not get it done")),
@@ -156,6 +157,7 @@ func otherSymptoms() []Symptom {
 		text(inCalicoctl, "leaked-ips", "IPs that are allocated in IPAM but not actually in use.", "leaks; IPv6 tunnel addresses, reserved and hand-booked ones are counted, too"),
 		text(inCalicoctl, "leaked-ips", "leaked; attrs Main:", "one line per leak"),
 		words(inCalicoctl, "leaked-ips", "Right after a drain, a reboot or a change of the container runtime `ipam check` lists addresses of pods (DaemonSet pods, too) that were just there", "healthy for 20 minutes: wait and look again, release nothing"),
+		words(inCalicoctl, "multi-block-nodes", "`ipam show --show-blocks | grep NODE` prints nothing", "the table has no column for nodes; the page's first command counts the blocks of each"),
 		words(inCalicoctl, "leaked-ips", "`ipam release --node` is an unknown flag", "it does not exist; `--ip` and `--from-report` do"),
 		text(inCalicoctl, "unallocated-pod-ips", "in-use IPs that are in active IP pools but have no corresponding IPAM allocation.", "IPAM takes addresses of running pods for free"),
 		words(inCalicoctl, "unallocated-pod-ips", "Addresses of running pods that are in use but not allocated", "IPAM takes them for free: the opposite of a leak, nothing is to be released"),
