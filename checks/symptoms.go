@@ -206,7 +206,7 @@ func otherSymptoms() []Symptom {
 		words(looksOdd, "leaked-ips", "KubeVirt: a stopped virtual machine (VM) keeps its address", "healthy: leave it. The machine gets it again"),
 		words(looksOdd, "duplicate-ips", "KubeVirt: two virt-launcher pods of one virtual machine have the same IP during a live migration", "healthy: leave it. One takes over from the other"),
 		words(looksOdd, "duplicate-ips", "Pods of the host's network (hostNetwork) have the node's IP; Completed pods still show the address of a running one", "healthy: leave it. Neither has the address for itself"),
-		words(looksOdd, "leaked-ips", "IPv6: `ipam check` calls the second address of a dual-stack pod, or an IPv6 tunnel address, leaked", "healthy: leave it. The check does not look at them, so do not release from its report"),
+		words(looksOdd, "leaked-ips", "IPv6: `ipam check` calls a tunnel address leaked; a dual-stack pod's status lists IPv4 only", "healthy: leave it. The check knows IPv4 tunnels only, so do not release from its report"),
 		words(looksOdd, "leaked-ips", "Addresses without pod, handle or node: booked by hand, for Docker, or by an old release", "healthy: leave it, unless you know what booked them. Nothing collects them"),
 		words(looksOdd, "leaked-ips", "Multus: one pod has several addresses", "healthy: leave it. One for each network"),
 		words(looksOdd, "leaked-ips", "Pods are Unknown after a reboot, CNI DEL failed while the API server was down", "healthy for 20 minutes: what they had is collected then"),
