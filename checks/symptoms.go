@@ -84,7 +84,7 @@ func otherSymptoms() []Symptom {
 		words(inPodEvents, "leaked-ips", "One pod fails again and again (retry after retry, `FailedCreatePodSandBox` a thousand times), then nothing starts on its node", "each sandbox that fails leaves an address booked: see “Many records for one pod that never starts”"),
 		words(inPodEvents, "ipam-data", "Calico was removed and installed again (uninstall, reinstall, redeploy, restore from a backup); addresses of new pods are in use already", "IPAM has forgotten the pods that ran before"),
 		words(inPodEvents, "ipam-data", "host-local (canal, or each node hands out its own podCIDR): since an upgrade of Calico or the installer new pods fail, `route … already exists`", "the init container upgrade-ipam has deleted host-local's leases"),
-		words(inPodEvents, "stuck-pods", "canal, flannel, k3s, OpenShift: no IP addresses available, `failed to allocate for range 0`", "no matter of Calico IPAM: host-local's leases have leaked on that node"),
+		words(inPodEvents, "stuck-pods", "canal (RKE2), flannel, k3s, OpenShift: no IP addresses available, `failed to allocate for range 0`", "no matter of Calico IPAM: host-local's leases have leaked on that node"),
 		words(inPodEvents, "stuck-pods", "Pods with a static IP start on one node only, elsewhere they wait", "the address lies in that node's block, and strict affinity keeps it there"),
 		words(inPodEvents, "stuck-pods", "A static IP looked free (`--show-borrowed` did not list it) and is already in use", "that table is no list of what is in use; `calicoctl ipam show --ip` tells: choose another address"),
 		words(inPodEvents, "stuck-pods", "Pods stay in ContainerCreating or Pending and no event speaks of addresses (image, volume, slow etcd or API server, an overloaded node)", "no matter of IPAM while the node's blocks have free addresses"),
@@ -175,7 +175,7 @@ func otherSymptoms() []Symptom {
 		text(inCalicoctl, "ipam-config", "MaxBlocksPerHost requires StrictAffinity to be enabled", "the two belong together"),
 		text(inCalicoctl, "ipam-config", "Cannot disable 'StrictAffinity' and 'AutoAllocateBlocks' at the same time", "no pod could get an address from a new block"),
 		words(inCalicoctl, "multi-block-nodes", "`ipam show --show-blocks`: blocks with 0 or a few addresses in use while others are full", "blocks that their nodes do not need"),
-		words(inCalicoctl, "orphan-affinities", "`ipam show --show-blocks`: many blocks with exactly two addresses in use", "tunnel addresses of nodes that are gone"),
+		words(inCalicoctl, "orphan-affinities", "`ipam show --show-blocks`: many blocks with exactly two addresses in use", "tunnel addresses (IPIP, VXLAN, WireGuard) of nodes that are gone"),
 
 		words(inObjects, "multi-block-nodes", "A node owns two or more blocks and runs few pods", "it claimed them when it ran more; while blocks are plenty that is waste and no fault"),
 		words(inObjects, "blockless-nodes", "A node owns no block", "normal while one is free, the first pod claims it; a fault when none is"),
@@ -203,6 +203,8 @@ func otherSymptoms() []Symptom {
 
 		words(looksOdd, "leaked-ips", "Windows: four addresses of each block are booked and no pod has them (`windows-reserved-ipam-handle`, “windows host rsvd”)", "healthy: leave it. Reserved by design, never release them"),
 		words(looksOdd, "leaked-ips", "LoadBalancer Services: addresses without a pod, blocks of `virtual:load-balancer`", "healthy: leave it. They belong to Services"),
+		words(looksOdd, "tunnel-ips", "Tunnel addresses of nodes (tunl0, vxlan.calico, WireGuard) are booked and no pod has them", "healthy: leave it. Each node's tunnel has an address of its own, never release them"),
+		words(looksOdd, "unallocated-pod-ips", "The annotation cni.projectcalico.org/podIPs of a running pod is empty, or missing", "healthy: leave it. What its status says counts; another CNI leaves no annotation"),
 		words(looksOdd, "leaked-ips", "KubeVirt: a stopped virtual machine (VM) keeps its address", "healthy: leave it. The machine gets it again"),
 		words(looksOdd, "duplicate-ips", "KubeVirt: two virt-launcher pods of one virtual machine have the same IP during a live migration", "healthy: leave it. One takes over from the other"),
 		words(looksOdd, "duplicate-ips", "Pods of the host's network (hostNetwork) have the node's IP; Completed pods still show the address of a running one", "healthy: leave it. Neither has the address for itself"),
