@@ -32,8 +32,10 @@ func blackholedRoutes() Check {
 		Example: func() []Step {
 			return append([]Step{lookStep("DROPPER", "ADDRESS"), carryStep(exampleCommands())}, borrowedSteps(exampleCommands(), nil, "POD-NODE", nil)...)
 		},
-		Look: lines(append([]string{exampleCommands().showBorrowed() + " | grep -wF ADDRESS   # BLOCK OWNER: run the others there, and where it cannot be reached"}, lookStep("DROPPER", "ADDRESS").Commands...)...),
-		Sign: "“RTNETLINK answers: Invalid argument” is it: the node drops what is meant for the address, since the longest prefix that matches is a blackhole. A blackhole for a whole block is right on its owner as long as each pod has a route of its own.",
+		Look: lines(append([]string{podWith("ADDRESS") + "   # nothing: no pod's address, and it is not this", serviceRanges(exampleCommands()) + "   # blackholes for these are right",
+			exampleCommands().showBorrowed() + " | grep -wF ADDRESS   # BLOCK OWNER: run the others there, and where it cannot be reached"}, lookStep("DROPPER", "ADDRESS").Commands...)...),
+		Sign: "Only for the address of a pod: “RTNETLINK answers: Invalid argument” then is it, the node drops what is meant for it, since the longest prefix that matches is a blackhole. " +
+			"**Healthy, leave them:** a blackhole for a whole block on its owner, where each pod has a route of its own, and one for a range of Services (cluster, external or load balancer IPs). `ip route get` of a service IP says nothing about the Service: pods' packets to it are rewritten to a pod's address before they are routed.",
 		Related: []Related{
 			{"affinity-conflicts", "Does the node that drops claim a block which names another owner?"},
 			{"borrowed-ips", "Is no route table at hand, and the address in another node's block?"},
@@ -322,9 +324,15 @@ func borrowedRemedy(in *Input, c commands, byBorrower map[string][]borrowedUse) 
 	return append([]Step{carryStep(c)}, borrowedSteps(c, all[0].alloc.Block.Pool(), strings.Join(who, ", "), all)...)
 }
 
+// serviceRanges are the ranges that Calico announces for Services; nodes have
+// blackholes for them on purpose (confd's bird templates).
+func serviceRanges(c commands) string {
+	return "kubectl get " + c.resource(ipam.ResBGPConfig) + " default -o jsonpath='{.spec.serviceClusterIPs} {.spec.serviceExternalIPs} {.spec.serviceLoadBalancerIPs}{\"\\n\"}'"
+}
+
 // carryStep is the mildest cure.
 func carryStep(c commands) Step {
-	return routingStep(c, "If the network can carry host routes, that alone brings the traffic back, without touching a pod")
+	return routingStep(c, "If the network can carry host routes, that alone brings the traffic back, without touching a pod; for a pod with a fixed (static) address, which comes back to the same block, nothing else does")
 }
 
 func lookStep(node, ip string) Step {

@@ -28,8 +28,9 @@ func blockLayout() Check {
 		Uses:    []ipam.Resource{ipam.ResPods, ipam.ResNodes, ipam.ResAffinities, ipam.ResClusterInfo},
 		Example: func() []Step { return layoutCases()[0].Steps },
 		Cases:   layoutCases,
-		Look:    lines(exampleCommands().pools(), exampleCommands().showBlocks(), exampleCommands().blockOwners(), "calicoctl ipam check | grep -i invalid", podsTwice()),
-		Sign: "The blocks of a pool all have its SIZE (26 where it is empty; 122 for IPv6) and lie in its CIDR, none inside another. It is, where one does not, or where `ipam check` calls one invalid. " +
+		Look:    lines(exampleCommands().pools(), blockSizes(exampleCommands()), exampleCommands().blockOwners(), "calicoctl ipam check | grep -i invalid", podsTwice()),
+		Sign: "The blocks of a pool all have its SIZE (26 where it is empty; 122 for IPv6), so the second command counts one size per pool (the rare one is wrong), and lie in its CIDR, none inside another. It is, where one does not, or where `ipam check` calls one invalid. " +
+			"WRONG-NODE below owns the block whose size is not the pool's. " +
 			"**If the last command prints an address, begin there:** overlapping blocks have given it to two pods, see `duplicate-ips`.",
 		Related: []Related{
 			{"duplicate-ips", "Have two pods one address already (mend that first)?"},
@@ -44,6 +45,12 @@ func blockLayout() Check {
 		},
 		Run: runBlockLayout,
 	}
+}
+
+// blockSizes counts the blocks of each size; among hundreds nobody sees an
+// overlap with the eye.
+func blockSizes(c commands) string {
+	return "kubectl get " + c.resource(ipam.ResBlocks) + " -o custom-columns=CIDR:.spec.cidr --no-headers | sed 's,.*/,/,' | sort | uniq -c   # blocks of each size"
 }
 
 // layoutCases are what the check itself says of the smallest cluster that has
@@ -138,12 +145,49 @@ func overlapFinding(in *Input, group []*ipam.Block) Finding {
 		f.Detail += ". No address is in use where they overlap"
 	}
 	f.Detail += ". Cause: a pool's block size was changed in place, or blocks were made or restored by hand."
-	f.Remediation = append([]Step{{
+	doomed := toReplace(in, group)
+	f.Remediation = slices.Concat([]Step{{
 		Title:    "See whether two running pods have one address already: the findings of duplicate-ips come first",
 		Commands: []string{podsTwice(), commandsFor(in.Snapshot).showBlocks()},
 		Risk:     Safe, Verify: "No duplicate address.",
-	}}, replaceBlockSteps(in, commandsFor(in.Snapshot), toReplace(in, group))...)
+	}}, replaceBlockSteps(in, commandsFor(in.Snapshot), doomed))
+	if used > 0 {
+		f.Remediation = aside(in, group, doomed, f.Remediation)
+	}
 	return f
+}
+
+// aside keeps new pods away from the nodes whose blocks stay, while those that
+// they overlap are still in use: what is drained would land there and might get
+// an address that has not been given back yet.
+func aside(in *Input, group, doomed []*ipam.Block, steps []Step) []Step {
+	on := func(blocks []*ipam.Block) map[string]bool {
+		out := map[string]bool{}
+		for _, b := range blocks {
+			if n := in.NodeByFold(b.Owner.Name); b.Owner.IsHost() && n != nil && !n.Unschedulable {
+				out[n.Name] = true
+			}
+		}
+		return out
+	}
+	moved := on(doomed)
+	var cordon, uncordon []string
+	for _, name := range sortedKeys(on(group)) {
+		if !moved[name] && len(cordon) < commandLimit {
+			cordon, uncordon = append(cordon, "kubectl cordon "+Quote(name)), append(uncordon, "kubectl uncordon "+Quote(name))
+		}
+	}
+	drain := slices.IndexFunc(steps, func(s Step) bool { return len(s.Commands) > 0 && strings.HasPrefix(s.Commands[0], "kubectl drain ") })
+	if len(cordon) == 0 || drain < 0 {
+		return steps
+	}
+	return append(slices.Insert(steps, drain, Step{
+		Title:    "Keep new pods off the nodes whose blocks stay, until the others are gone: what you drain would land there and might get an address that is still in use",
+		Commands: cordon, Risk: Disruptive, Verify: "kubectl get nodes   # SchedulingDisabled",
+	}), Step{
+		Title:    "Let these nodes take pods again",
+		Commands: uncordon, Risk: Safe, Verify: "kubectl get nodes   # Ready, without SchedulingDisabled",
+	})
 }
 
 // sharedAddresses lists the addresses that are booked and lie in more than one
@@ -330,7 +374,7 @@ func replaceBlockSteps(in *Input, c commands, blocks []*ipam.Block) []Step {
 	steps := []Step{{
 		Title:    "See what these blocks hold, and whose they are",
 		Commands: []string{c.showBlocks(), c.blockOwners()},
-		Risk:     Safe, Verify: "They are still there, and hold what the finding says.",
+		Risk:     Safe, Verify: "They are still there, and you know what they hold.",
 	}}
 	if len(empty) > 0 {
 		s := Step{

@@ -30,6 +30,7 @@ func blocklessNodes() Check {
 		Look: lines(exampleCommands().nodesAgainstOwners(), exampleCommands().compareUse(), exampleCommands().showBlocks()),
 		Sign: "It is, where `<` marks the node and no block is free: a pool has 2^(blockSize − prefix length) blocks, four in a /24 with blockSize 26, and as many are listed. While one is free the node's first pod claims it, and nothing is wrong.",
 		Related: []Related{
+			{"block-layout", "Do blocks differ in size (a /19 among /21s), or lie inside each other?"},
 			{"pool-utilisation", "Do nodes with blocks fail, too?"},
 			{"orphan-affinities", "Do nodes that are gone hold blocks?"},
 			{"multi-block-nodes", "Do other nodes own more blocks than they need?"},

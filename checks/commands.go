@@ -92,7 +92,7 @@ func (c commands) pools() string {
 func (c commands) whichIPAM() []string {
 	return []string{
 		`kubectl get installations.operator.tigera.io default -o jsonpath='{.spec.cni.ipam.type}{"\n"}'   # Calico or HostLocal; an error: not installed by the operator`,
-		`kubectl -n kube-system get configmaps -o yaml | grep -oE '(calico-ipam|host-local)' | sort | uniq -c   # installed by manifests or charts`,
+		`kubectl get configmaps -A -o yaml | grep -oE '(calico-ipam|host-local)' | sort | uniq -c   # installed by manifests or charts`,
 	}
 }
 
@@ -134,14 +134,25 @@ func (c commands) deletePod(namespace, name string) string {
 }
 
 // addPool creates a pool through calicoctl, which validates what kubectl on
-// the raw resource does not (overlaps, block size).
+// the raw resource does not (overlaps, block size). Without a pool that it is
+// to be like it shows the pools and takes their settings from the reader: with
+// a guessed encapsulation or NAT the pods of the new pool would be cut off.
 func (c commands) addPool(like *ipam.Pool) []string {
-	spec := []string{"  blockSize: 26", "  ipipMode: Never", "  vxlanMode: Never", "  nodeSelector: all()"}
+	var look, spec []string
+	values := []string{newCIDR}
 	if like != nil {
 		spec = poolSpec(like)
+	} else {
+		look = []string{c.poolSettings()}
+		values = append(values, "BLOCK_SIZE=  IPIP_MODE=  VXLAN_MODE=  NAT_OUTGOING=  NODE_SELECTOR=   # as SIZE, IPIP, VXLAN, NAT and SELECTOR of the pool that it helps; <none> is 26, Never, Never, false, all(); for larger blocks a smaller SIZE")
+		spec = []string{
+			"  blockSize: ${BLOCK_SIZE:?as in the old pool}", "  ipipMode: ${IPIP_MODE:?as in the old pool}", "  vxlanMode: ${VXLAN_MODE:?as in the old pool}",
+			"  natOutgoing: ${NAT_OUTGOING:?as in the old pool}", "  nodeSelector: >-", "    ${NODE_SELECTOR:?as in the old pool}",
+			"  # and disableBGPExport, allowedUses, assignmentMode, namespaceSelector where the old pool has them",
+		}
 	}
-	return []string{
-		`NEW_CIDR=   # a range that your network routes to these nodes and nothing else uses`,
+	return slices.Concat(look, []string{
+		strings.Join(values, "\n"),
 		strings.Join(slices.Concat([]string{
 			"calicoctl create -f - <<EOF",
 			"apiVersion: projectcalico.org/v3",
@@ -151,7 +162,15 @@ func (c commands) addPool(like *ipam.Pool) []string {
 			"spec:",
 			"  cidr: ${NEW_CIDR:?set it first}",
 		}, spec, []string{"EOF"}), "\n"),
-	}
+	})
+}
+
+const newCIDR = "NEW_CIDR=   # a range that your network routes to these nodes and nothing else uses"
+
+// poolSettings lists what of a pool decides about its pods' traffic.
+func (c commands) poolSettings() string {
+	return "kubectl get " + c.resource(ipam.ResPools) + " -o custom-columns=NAME:.metadata.name,SIZE:.spec.blockSize,IPIP:.spec.ipipMode,VXLAN:.spec.vxlanMode,NAT:.spec.natOutgoing,SELECTOR:.spec.nodeSelector," +
+		"BGP-OFF:.spec.disableBGPExport,USES:.spec.allowedUses,MODE:.spec.assignmentMode,NAMESPACES:.spec.namespaceSelector"
 }
 
 // newPoolName is what a pool to be added beside this one is called.
@@ -262,12 +281,21 @@ func (c commands) blockLimit(n int) string {
 	return c.patchIPAMConfig(fmt.Sprintf(`{"spec":{"maxBlocksPerHost":%d}}`, n))
 }
 
+// blockLimitToSet leaves the number to the reader: where the present limit is
+// not known any number may be a lower one.
+func (c commands) blockLimitToSet() []string {
+	return []string{
+		"BLOCKS_PER_NODE=   # more than maxBlocksPerHost is now; 0 or nothing there means 20",
+		c.patchIPAMConfig(`{"spec":{"maxBlocksPerHost":'"${BLOCKS_PER_NODE:?more than it is now}"'}}`),
+	}
+}
+
 // disablePool keeps new pods out of a pool; running ones keep their addresses.
 func (c commands) disablePool(name string) string {
 	return "kubectl patch " + c.resource(ipam.ResPools) + " " + Quote(name) + ` --type merge -p '{"spec":{"disabled":true}}'`
 }
 
-// usersOf searches running pods and nodes for the addresses.
+// usersOf searches running pods, nodes and Services for the addresses.
 func (c commands) usersOf(ips []netip.Addr) []string {
 	if len(ips) == 0 {
 		return nil
@@ -278,14 +306,14 @@ func (c commands) usersOf(ips []netip.Addr) []string {
 	}
 	return []string{
 		`kubectl get pods -A --field-selector=status.phase!=Succeeded,status.phase!=Failed -o custom-columns='NAMESPACE:.metadata.namespace,POD:.metadata.name,STATUS:.status.podIPs[*].ip,CALICO:.metadata.annotations.cni\.projectcalico\.org/podIPs' | grep -wF` + patterns.String() + "   # must print nothing",
-		"kubectl get nodes -o yaml | grep -wF" + patterns.String() + "   # must print nothing",
+		"kubectl get nodes,services -A -o yaml | grep -wF" + patterns.String() + "   # must print nothing",
 	}
 }
 
-// podWith asks which pod has the address, running or not (the API server knows
-// this field selector for the first address of a pod).
+// podWith asks which pod has the address, running or not. The field selector
+// status.podIP would only know the first address of a dual-stack pod.
 func podWith(ip string) string {
-	return "kubectl get pods -A -o wide --field-selector=status.podIP=" + ip
+	return "kubectl get pods -A -o custom-columns='NAMESPACE:.metadata.namespace,POD:.metadata.name,NODE:.spec.nodeName,PHASE:.status.phase,IPS:.status.podIPs[*].ip' | grep -wF -e " + ip
 }
 
 // podsTwice prints the addresses that two running pods have; those on the host's
@@ -301,23 +329,39 @@ func tunnelWith(ip string) string {
 
 // releaseFunction defines `release ADDRESS` for a shell: calicoctl itself frees
 // an address without any check of use (calicoctl ipam release --ip, in all
-// versions with calicoctl ipam). What cannot be asked is not released.
+// versions with calicoctl ipam). What cannot be asked is not released, and
+// neither is what is booked for something else than a pod or a node's tunnel:
+// addresses that Windows reserves, Services', machines', and those booked by
+// hand (calicoctl/calicoctl/commands/ipam/show.go; old releases print the record
+// as map[node:… pod:…]).
 func (c commands) releaseFunction() string {
-	return `release() {   # one address, if no pod and no tunnel has it at this moment
-  USED=$(kubectl get pods -A --field-selector=status.phase!=Succeeded,status.phase!=Failed -o jsonpath='{.items[*].status.podIPs[*].ip} {.items[*].metadata.annotations.cni\.projectcalico\.org/podIPs}') &&
-    NODES=$(kubectl get nodes -o yaml) &&
-    ! grep -qwF -e "$1" <<<"$USED $NODES" && calicoctl ipam release --ip="$1" || echo "not released: $1"
+	return `release() {   # one address that is booked for a pod or a tunnel, if no pod, node or Service has it at this moment
+  RECORD=$(calicoctl ipam show --ip="$1") &&
+    USED=$(kubectl get pods -A --field-selector=status.phase!=Succeeded,status.phase!=Failed -o jsonpath='{.items[*].status.podIPs[*].ip} {.items[*].metadata.annotations.cni\.projectcalico\.org/podIPs}') &&
+    OTHERS=$(kubectl get nodes,services -A -o yaml) &&
+    grep -qE '(^|[ [])(pod: *[^] ]|type: *[A-Za-z0-9]*TunnelAddress)' <<<"$RECORD" && ! grep -qE '(^|[ [])(vmi-name|service):' <<<"$RECORD" &&
+    ! grep -qwF -e "$1" <<<"$USED $OTHERS" && calicoctl ipam release --ip="$1" || echo "not released: $1"
 }`
 }
 
 func releaseIP(ip netip.Addr) string { return "release " + ip.String() }
 
-// releaseFromReport locks, lists, releases what is listed, and unlocks.
-// --from-report is there since v3.18, more than one since v3.21 at the latest:
-// then only what is leaked in all of them is released. One report has to be
-// newer than the lock.
-func (c commands) releaseFromReport() []string {
+// firstReport writes down what is leaked before anything is locked, for
+// releaseFromReport an hour later; empty where calicoctl takes one report only
+// (several since v3.21 at the latest: then only what is leaked in all of them
+// is released).
+func (c commands) firstReport() string {
 	if c.version.Lacks(ipam.SeveralReports) {
+		return ""
+	}
+	return "calicoctl ipam check --show-problem-ips -o leaks-before.json"
+}
+
+// releaseFromReport locks, lists, releases what is listed, and unlocks
+// (--from-report is there since v3.18). One report has to be newer than the
+// lock.
+func (c commands) releaseFromReport() []string {
+	if c.firstReport() == "" {
 		return []string{
 			"calicoctl datastore migrate lock",
 			"calicoctl ipam check --show-problem-ips -o leaks.json   # read it: is any of them in use?",
@@ -326,7 +370,6 @@ func (c commands) releaseFromReport() []string {
 		}
 	}
 	return []string{
-		"calicoctl ipam check --show-problem-ips -o leaks-before.json   # an hour before the rest: only what both reports list is released",
 		"calicoctl datastore migrate lock",
 		"calicoctl ipam check --show-problem-ips -o leaks-locked.json",
 		"calicoctl ipam release --from-report=leaks-before.json --from-report=leaks-locked.json",

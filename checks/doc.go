@@ -18,7 +18,7 @@ func (c Check) Markdown() string {
 	fmt.Fprintf(&b, "# %s\n\n%s. One finding per %s.\n", c.ID, c.Title, subjectNoun(c.SubjectKind))
 	section("Is it this?", c.onCallText())
 	section("Remediation", c.remediationText())
-	section("What", c.What+"\n\n**Seen as:** "+c.seenAs())
+	section("What", c.What+"\n\n**Seen as:** "+c.seenAs()+c.healthyText())
 	section("Why it matters", c.Why+"\n\n**How bad:** "+upperFirst(c.SeverityNote))
 	section("How it is detected", c.How+"\n\n"+c.needsText())
 	section("Tune", c.tuneText())
@@ -80,7 +80,11 @@ func (c Check) remediationText() string {
 	if len(cases) > 2 {
 		b.WriteString("\n")
 		for _, one := range cases {
-			fmt.Fprintf(&b, "- [%s](#%s)", one.When, anchor(one.When))
+			label, others, _ := strings.Cut(one.When, " · ")
+			if others != "" {
+				label += " …"
+			}
+			fmt.Fprintf(&b, "- [%s](#%s)", label, anchor(one.When))
 			if one.See != "" {
 				fmt.Fprintf(&b, ", see `%s`", one.See)
 			}

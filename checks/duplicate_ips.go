@@ -30,7 +30,8 @@ func duplicateIPs() Check {
 		Sign: "The first command finds addresses that two pods have; put yours into the others. It is, where they print two users of one address: two pods, or a pod and the tunnel of a node. " +
 			"`ipam show` says for whom it is booked: **that one stays, the other gives way.**",
 		Related: []Related{
-			{"stuck-pods", "Does the second pod not start at all?"},
+			{"unallocated-pod-ips", "Does the other pod not start, and `ipam show` says “not assigned”?"},
+			{"stuck-pods", "Does the second pod not start for another reason?"},
 			{"leaked-ips", "Does one pod want the address, and the pod it is booked for is gone?"},
 			{"misbooked-ips", "Does only one pod run with it, and it is booked for another pod or node?"},
 			{"tunnel-ips", "Do two nodes' tunnels have it, and no pod?"},
@@ -59,7 +60,8 @@ func duplicateCases() []Case {
 		tunnels []ipam.TunnelHolder
 		booked  []ipam.Attribute
 	}{
-		{"Two pods have it", []*ipam.Pod{pod, other}, nil, []ipam.Attribute{forPod}},
+		{"Two pods have it, and it is booked for one of them", []*ipam.Pod{pod, other}, nil, []ipam.Attribute{forPod}},
+		{"Two pods have it, and it is not assigned (booked for neither)", []*ipam.Pod{pod, other}, nil, nil},
 		{"A pod and a node's tunnel (tunl0, vxlan.calico) have it, and it is booked for the pod", []*ipam.Pod{pod}, tunnel, []ipam.Attribute{forPod}},
 		{"A pod and a node's tunnel have it, and it is booked for the tunnel", []*ipam.Pod{other}, tunnel, []ipam.Attribute{forTunnel}},
 		{"A pod and a node's tunnel have it, and it is not assigned", []*ipam.Pod{other}, tunnel, nil},
@@ -236,7 +238,7 @@ func duplicateSteps(c commands, in *Input, ip netip.Addr, pods []*ipam.Pod, tunn
 	if del, bare, fixed := recreate(c, others, commandLimit); len(del)+len(bare)+len(fixed) > 0 {
 		steps = append(steps, Step{
 			Title: "Recreate the pod that the address is not booked for: it comes back with one of its own" + leftOver(bare, fixed),
-			Risk:  Disruptive, Commands: del, Verify: "kubectl get pods -A -o wide --field-selector status.podIP=" + ip.String() + "   # one pod at most",
+			Risk:  Disruptive, Commands: del, Verify: podWith(ip.String()) + "   # one pod at most",
 		})
 	}
 	return steps
@@ -247,6 +249,6 @@ func lookAtUsers(ip netip.Addr) Step {
 	return Step{
 		Title:    "See who has the address and for whom IPAM has booked it",
 		Commands: []string{podWith(ip.String()), tunnelWith(ip.String()), "calicoctl ipam show --ip=" + ip.String()},
-		Risk:     Safe, Verify: "The booking names one of them.",
+		Risk:     Safe, Verify: "The booking names one of them, or it is not assigned.",
 	}
 }

@@ -175,12 +175,7 @@ func handleSteps(c commands, in *Input, leaked []*ipam.Handle, missing []ipam.Al
 	}}
 	byReport := len(leaked) > 0 && risk == "" && !c.version.Lacks(ipam.HandlesInReport)
 	if byReport {
-		steps = append(steps, Step{
-			Title: "Let calicoctl delete what its own reports list (handles, and leaked addresses with them). While the datastore is locked no pod can start; unlock it in any case. " +
-				"calicoctl has to be of the cluster's own version",
-			Commands: c.releaseFromReport(),
-			Risk:     Destructive, Verify: "calicoctl ipam check | grep -i handle   # 0 handles with no matching IPs",
-		})
+		steps = append(steps, c.reportSteps("Let calicoctl delete what its own reports list (handles, and leaked addresses with them)", "calicoctl ipam check | grep -i handle   # 0 handles with no matching IPs")...)
 	}
 	if len(leaked) > 0 {
 		title := "Delete the handles left over one by one: the ID of a container never comes back"

@@ -133,7 +133,7 @@ func settingsStep(c commands) Step {
 	return Step{
 		Title:    "See what the settings are",
 		Commands: []string{c.showConfiguration(), "kubectl get " + c.resource(ipam.ResIPAMConfig) + " default -o yaml   # NotFound: Calico's defaults"},
-		Risk:     Safe, Verify: "They are still those of the finding.",
+		Risk:     Safe, Verify: "You know them: somebody may have changed them since they were audited.",
 	}
 }
 

@@ -26,13 +26,14 @@ func ipamData() Check {
 		Example:      func() []Step { return dataLostSteps(exampleCommands()) },
 		Cases: func() []Case {
 			return []Case{
-				{When: "Calico gives out the addresses, and pools or blocks are gone", Steps: dataLostSteps(exampleCommands())},
+				{When: "Calico gives out the addresses, and pools or blocks are gone, or younger than the pods (a reinstall)", Steps: dataLostSteps(exampleCommands())},
 				{When: "host-local gives them out (HostLocal, or usePodCidr)", Steps: hostLocalSteps("NODE")},
+				{When: "host-local, and since an upgrade new pods get addresses in use (`route … already exists`): running sandboxes have no lease", Steps: leaseSteps("NODE")},
 			}
 		},
-		Look: lines(append(dataLostSteps(exampleCommands())[0].Commands, exampleCommands().whichIPAM()...)...),
-		Sign: "It is, where `Calico` or `calico-ipam` gives out the addresses and pools or blocks are missing: **lock first, and restart nothing.** " +
-			"With `HostLocal` or `host-local` each node gives out its own podCIDR, and Calico's blocks and pools, there or not, say nothing about the pods. " +
+		Look: lines(append(append(dataLostSteps(exampleCommands())[0].Commands, "calicoctl ipam check | grep 'no corresponding IPAM allocation'"), exampleCommands().whichIPAM()...)...),
+		Sign: "It is, where `Calico` or `calico-ipam` gives out the addresses, and pools or blocks are missing, or there and younger than the pods while most running pods have no allocation (Calico was removed and installed again): **lock first, and restart nothing.** " +
+			"With Calico's own IPAM a pod's address outside its node's podCIDR, or of one family only, is normal. With `HostLocal` or `host-local` each node gives out its own podCIDR, and Calico's blocks and pools, there or not, say nothing about the pods. " +
 			"Where neither command tells, look at a node: `grep -A3 ipam /etc/cni/net.d/10-calico.conflist`.",
 		Related: []Related{
 			{"unallocated-pod-ips", "Are the blocks there, and only some running pods are not booked?"},
@@ -109,6 +110,7 @@ func dataLostSteps(c commands) []Step {
 		{
 			Title: "See that it is so. Do not restart calico-node or pods yet: what runs has its routes still",
 			Commands: []string{
+				// AGE shows whether they are younger than the pods.
 				"kubectl get " + c.resource(ipam.ResPools) + "," + c.resource(ipam.ResBlocks) + "," + c.resource(ipam.ResAffinities),
 			},
 			Risk: Safe, Verify: "Pools or blocks are missing under running pods.",
@@ -133,6 +135,35 @@ func dataLostSteps(c commands) []Step {
 			Title:    "Only when pools and blocks are back: unlock, and at once recreate, node by node, the pods that the check still lists: until then their addresses may be given out again",
 			Commands: []string{"calicoctl ipam check --show-problem-ips", c.unlock()},
 			Risk:     Disruptive, Verify: "calicoctl ipam check   # no in-use address without an allocation",
+		},
+	}
+}
+
+// leaseSteps mend a node whose leases of host-local were deleted under running
+// pods, as the init container upgrade-ipam does (projectcalico/calico#11702).
+func leaseSteps(node string) []Step {
+	return []Step{
+		{
+			Title: "See whether calico-node has the init container upgrade-ipam, which books host-local's leases and then deletes them when it starts: with host-local take it out where Calico is installed from (manifest, chart, installer)",
+			Commands: []string{
+				"kubectl get daemonsets -A -o custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,INIT:.spec.template.spec.initContainers[*].name | grep -E 'INIT|upgrade-ipam'",
+			},
+			Risk: Safe, Verify: "No DaemonSet has it any more, and stays so.",
+		},
+		{
+			Title:    "Compare leases and sandboxes: each lease file holds the ID of one",
+			Commands: hostLocalSteps(node)[0].Commands,
+			Risk:     Safe, Verify: "Fewer files than sandboxes: the running pods' addresses are given out again.",
+		},
+		{
+			Title: "Node by node, recreate what runs: drain it, and delete the DaemonSets' pods that have an address of the node's range as well, since a drain leaves them",
+			Commands: []string{
+				"kubectl drain " + Quote(node) + " --ignore-daemonsets",
+				"kubectl get pods -A -o custom-columns=NAMESPACE:.metadata.namespace,POD:.metadata.name,HOST:.spec.hostNetwork --field-selector spec.nodeName=" + Quote(node) + "   # what is left; HOST true has the node's address and may stay",
+				"kubectl -n NAMESPACE delete pod POD   # each of the others",
+				"kubectl uncordon " + Quote(node),
+			},
+			Risk: Disruptive, Verify: "As many lease files as pods on the node's range.",
 		},
 	}
 }

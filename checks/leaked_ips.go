@@ -45,12 +45,14 @@ func leakedIPs() Check {
 			in, c := &Input{Snapshot: ipam.NewSnapshot()}, exampleCommands()
 			return []Case{
 				{When: "One address is wanted now: a pod waits for it", Steps: oneAddressSteps(c, exampleAddress)},
+				{When: "Many records for one pod that never starts (`FailedCreatePodSandBox`, again and again)", Steps: retrySteps(c)},
 				{When: "Many of them fill a node or a pool", Steps: append(collectorSteps(c, in, "leaked addresses"), releaseSteps(c, "", nil)...)},
 			}
 		},
 		Look: lines("calicoctl ipam check --show-problem-ips | grep -E 'leaked|not actually in use'", "calicoctl ipam show --ip="+exampleAddress.String()+"   # the pod that it is booked for", podWith(exampleAddress.String())),
 		Sign: "It is, where “Found N IPs that are allocated in IPAM but not actually in use” is not 0: each line above it, `ADDRESS leaked; attrs Main:HANDLE Extra:…`, names node and pod. " +
-			"No leaks are IPv6 tunnel addresses, addresses that were booked by hand, and those of the last 20 minutes. For one address: no pod has it, or one that is Completed.",
+			"**These are not leaks, never release them:** IPv6 tunnel addresses; four of each Windows block (`windows-reserved-ipam-handle`); addresses of Services (LoadBalancer), of stopped virtual machines, and those booked by hand. " +
+			"Those of the last 20 minutes (a drain, a reboot, a DaemonSet) go by themselves. For one address: no pod has it, or one that is Completed (Succeeded, Failed).",
 		Related: []Related{
 			{"stuck-pods", "Do the pod's events say something else than “already assigned” or “already exists”?"},
 			{"misbooked-ips", "Does a running pod have the address, and the record names another?"},
@@ -381,6 +383,27 @@ func oneAddressSteps(c commands, ip netip.Addr) []Step {
 	steps[0].Commands = slices.Concat([]string{"calicoctl ipam show --ip=" + ip.String() + "   # the pod that it is booked for", podWith(ip.String()) + "   # does a pod have it? Completed ones do not count"}, steps[0].Commands)
 	steps[0].Verify = "The pod of the record is gone or has finished, and the last two commands print nothing."
 	return steps
+}
+
+// retrySteps end what leaves a record behind with every try.
+func retrySteps(c commands) []Step {
+	return []Step{
+		{
+			Title:    "See why the pod does not start: its first error that is not about addresses (iptables or portmap missing, a chained plug-in, a full disk) comes after the address was booked, and each try books another",
+			Commands: []string{"kubectl -n NAMESPACE describe pod POD"},
+			Risk:     Safe, Verify: "You know the error. Where all of them are about addresses it is another case.",
+		},
+		{
+			Title:    "Count the records of each pod",
+			Commands: []string{"kubectl get " + c.resource(ipam.ResBlocks) + ` -o jsonpath='{range .items[*].spec.attributes[*]}{.secondary.namespace}/{.secondary.pod}{"\n"}{end}' | sort | uniq -c | sort -rn | head`},
+			Risk:     Safe, Verify: "One pod has far more than the others: it is this.",
+		},
+		{
+			Title:    "Mend the error. Until then scale the workload to 0, so that it makes no more records; Calico's collector frees those that are there once the pod is gone",
+			Commands: []string{"kubectl -n NAMESPACE scale deployment WORKLOAD --replicas=0   # or statefulset; a DaemonSet: cordon does not stop it, mend the node"},
+			Risk:     Disruptive, Verify: "20 minutes later the count is 0; if not, it is the next case.",
+		},
+	}
 }
 
 // leakSteps: stop what leaks, free what a pod waits for, let the collector do

@@ -3,6 +3,7 @@ package checks
 import (
 	"net/netip"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -252,20 +253,36 @@ func TestLeakedIPsRemediation(t *testing.T) {
 	}
 }
 
-// An address is only released by a shell that has just seen that nothing uses
-// it; a pod that asks for it does not use it.
+// An address is only released by a shell that has just seen that it is booked
+// for a pod or a tunnel, and that nothing uses it; a pod that asks for it does
+// not use it.
 func TestReleaseIsGuarded(t *testing.T) {
+	const (
+		record = "IP 10.0.0.7 is in use\\nHandle ID: k8s-pod-network.c0ffee\\nActive Owner Attributes:\\n  namespace: shop\\n  node: n1\\n"
+		ofPod  = `printf '` + record + `  pod: web-0\n'`
+		unused = `case "$*" in *" pods "*ipAddrs*|*" pods "*"annotations}"*) echo '["10.0.0.7"]';; *) echo 10.0.0.77 110.0.0.7 fd00::7;; esac`
+	)
 	for _, tc := range []struct {
-		name, kubectl string
-		released      bool
+		name, kubectl, show string
+		released            bool
 	}{
-		{"nothing uses it", `case "$*" in *" pods "*ipAddrs*|*" pods "*"annotations}"*) echo '["10.0.0.7"]';; *) echo 10.0.0.77 110.0.0.7 fd00::7;; esac`, true},
-		{"a pod has it", `case "$*" in *" pods "*) echo 10.0.0.6 10.0.0.7;; esac`, false},
-		{"a node's tunnel has it", `case "$*" in *" nodes "*) echo 'projectcalico.org/IPv4VXLANTunnelAddr: 10.0.0.7';; esac`, false},
-		{"the API server does not answer for pods", `case "$*" in *" pods "*) return 1;; esac`, false},
-		{"the API server does not answer for nodes", `case "$*" in *" nodes "*) return 1;; esac`, false},
+		{"nothing uses it", unused, ofPod, true},
+		{"a tunnel of a node that is gone", unused, `printf '` + record + `  type: vxlanTunnelAddress\n'`, true},
+		{"an old calicoctl prints the record on one line", unused, `echo 'Attributes: map[namespace:shop node:n1 pod:web-0]'`, true},
+		{"a pod has it", `case "$*" in *" pods "*) echo 10.0.0.6 10.0.0.7;; esac`, ofPod, false},
+		{"a node's tunnel has it", `case "$*" in *nodes*) echo 'projectcalico.org/IPv4VXLANTunnelAddr: 10.0.0.7';; esac`, ofPod, false},
+		{"a Service has it", `case "$*" in *services*) echo '- ip: 10.0.0.7';; esac`, ofPod, false},
+		{"the API server does not answer for pods", `case "$*" in *" pods "*) return 1;; esac`, ofPod, false},
+		{"the API server does not answer for nodes", `case "$*" in *nodes*) return 1;; esac`, ofPod, false},
+		{"calicoctl does not answer", unused, "return 1", false},
+		{"it is not assigned", unused, "echo 10.0.0.7 is not assigned", false},
+		{"Windows reserves it", unused, `printf 'IP 10.0.0.7 is in use\nHandle ID: windows-reserved-ipam-handle\nActive Owner Attributes:\n  note: windows host rsvd\n'`, false},
+		{"it is a Service's", unused, `printf 'Active Owner Attributes:\n  namespace: shop\n  service: front\n  type: loadBalancer\n'`, false},
+		{"it is kept for a virtual machine", unused, ofPod + `; printf '  vmi-name: vm\n'`, false},
+		{"it was booked by hand", unused, `echo 'No Active Owner attributes defined'`, false},
+		{"an old record without a pod", unused, `echo 'Attributes: map[namespace: node:n1 pod:]'`, false},
 	} {
-		script := "kubectl() { " + tc.kubectl + "\n}\ncalicoctl() { echo \"calicoctl $*\"; }\n" + exampleCommands().releaseFunction() + "\nrelease 10.0.0.7\n"
+		script := "kubectl() { " + tc.kubectl + "\n}\ncalicoctl() { case \"$2\" in show) " + tc.show + ";; *) echo \"calicoctl $*\";; esac; }\n" + exampleCommands().releaseFunction() + "\nrelease 10.0.0.7\n"
 		out, err := exec.Command("bash", "-euo", "pipefail", "-c", script).CombinedOutput()
 		want := "not released: 10.0.0.7\n"
 		if tc.released {
@@ -273,6 +290,39 @@ func TestReleaseIsGuarded(t *testing.T) {
 		}
 		if err != nil || string(out) != want {
 			t.Errorf("%s: %v, %q, want %q", tc.name, err, out, want)
+		}
+	}
+}
+
+// A command of a page that would take a guess for a setting runs only when the
+// reader has set it: a pool without the old one's encapsulation cuts its pods
+// off, and a lower limit stops pods that start today.
+func TestPagesGuessNoSettings(t *testing.T) {
+	guess := regexp.MustCompile(`(ipipMode|vxlanMode|natOutgoing|blockSize): [A-Za-z0-9]|maxBlocksPerHost":[1-9]|max-blocks-per-host=[0-9]`)
+	for _, c := range All() {
+		if g := guess.FindString(c.Markdown()); g != "" {
+			t.Errorf("%s: the page guesses %q", c.ID, g)
+		}
+	}
+	c := exampleCommands()
+	set := strings.NewReplacer("NEW_CIDR= ", "NEW_CIDR=10.9.0.0/16 ", "BLOCK_SIZE= ", "BLOCK_SIZE=26 ", "IPIP_MODE= ", "IPIP_MODE=Always ", "VXLAN_MODE= ", "VXLAN_MODE=Never ",
+		"NAT_OUTGOING= ", "NAT_OUTGOING=true ", "NODE_SELECTOR= ", `NODE_SELECTOR="zone == 'a'" `, "BLOCKS_PER_NODE= ", "BLOCKS_PER_NODE=40 ")
+	for _, tc := range []struct {
+		cmds []string
+		want string
+	}{
+		{c.addPool(nil), "vxlanMode: Never\n  natOutgoing: true\n  nodeSelector: >-\n    zone == 'a'\n"},
+		{c.blockLimitToSet(), `{"spec":{"maxBlocksPerHost":40}}`},
+	} {
+		for _, filled := range []bool{false, true} {
+			script := strings.Join(tc.cmds, "\n")
+			if filled {
+				script = set.Replace(script)
+			}
+			out, err := exec.Command("bash", "-c", "kubectl() { [ $1 = get ] || echo \"ran: $*\"; }\ncalicoctl() { echo \"ran: $*\"; cat; }\n"+script).CombinedOutput()
+			if ran := strings.Contains(string(out), "ran: "); ran != filled || (err == nil) != filled || filled && !strings.Contains(string(out), tc.want) {
+				t.Errorf("values set: %v, %v:\n%s\n%s", filled, err, script, out)
+			}
 		}
 	}
 }

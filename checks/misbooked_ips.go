@@ -32,7 +32,7 @@ func misbookedIPs() Check {
 		Related: []Related{
 			{"duplicate-ips", "Do two running pods have the address already?"},
 			{"borrowed-ips", "Is the record right, and only the block another node's?"},
-			{"leaked-ips", "Does no running pod have the address?"},
+			{"leaked-ips", "Does no running pod have the address, and no node's tunnel?"},
 		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/12257", "https://github.com/projectcalico/calico/pull/13538",
@@ -136,7 +136,7 @@ func misbookedSteps(c commands, in *Input, nodes, ips []string, pods []*ipam.Pod
 		}
 		for _, n := range nodes[:min(len(nodes), commandLimit)] {
 			s.Commands = append(s.Commands,
-				"kubectl debug node/"+Quote(n)+" -it --image=busybox -- cat /host/var/lib/calico/nodename   # must print "+Quote(n),
+				"kubectl debug node/"+Quote(n)+" -it --image=busybox -- cat /host/var/lib/calico/nodename   # starts a pod there, and must print "+Quote(n),
 				restartAgent(n))
 		}
 		steps = append(steps, s)

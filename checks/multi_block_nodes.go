@@ -251,7 +251,7 @@ func multiBlockSteps(c commands, node string, blocks []surplusBlock) []Step {
 	steps := []Step{{
 		Title:    "See what the node's blocks hold, and who borrows from them",
 		Commands: []string{c.showBlocks(), c.showBorrowed()},
-		Risk:     Safe, Verify: "The figures are still those of the finding.",
+		Risk:     Safe, Verify: "They hold less than they could, now as well.",
 	}}
 	if len(busy) > 0 {
 		steps = append(steps, emptyingSteps(c, node, busy)...)

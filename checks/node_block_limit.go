@@ -27,13 +27,13 @@ func nodeBlockLimit() Check {
 		Decides:      []ipam.Resource{ipam.ResIPAMConfig},
 		Params:       []Param{percentParam("usedPercent", 90, "share of taken addresses in the node's blocks from which it is medium")},
 		Example: func() []Step {
-			return append([]Step{releaseFirst(exampleCommands())}, roomPerNodeSteps(exampleCommands(), exampleLimit, nil, 110)...)
+			return append([]Step{releaseFirst(exampleCommands())}, roomPerNodeSteps(exampleCommands(), ipam.Config{}, nil, 0)...)
 		},
 		Cases: func() []Case {
 			c, in := exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}
 			return []Case{
 				{When: "Far more is booked than used: leaks fill the blocks", Steps: append([]Step{releaseFirst(c)}, collectorSteps(c, in, "leaked addresses")...)},
-				{When: "Nothing leaks: running pods fill the blocks", Steps: roomPerNodeSteps(c, exampleLimit, nil, 110)},
+				{When: "Nothing leaks: running pods fill the blocks", Steps: roomPerNodeSteps(c, ipam.Config{}, nil, 0)},
 			}
 		},
 		Look: lines(releaseFirst(exampleCommands()).Commands[:3]...),
@@ -55,9 +55,6 @@ func nodeBlockLimit() Check {
 // limitRule is what Calico does about the limit and strict affinity
 // (libcalico-go/lib/ipam/ipam.go: SetIPAMConfig refuses, AutoAssign obeys).
 const limitRule = "`maxBlocksPerHost` goes together with strict affinity: calicoctl refuses a limit without it, kubectl does not, and the allocator obeys the limit either way."
-
-// exampleLimit is the configuration of the sum on the pages: one block per node.
-var exampleLimit = ipam.Config{StrictAffinity: true, MaxBlocksPerHost: 1}
 
 // limitUse is what one node owns of one set of pools that a request may draw from.
 type limitUse struct {
@@ -290,27 +287,33 @@ func releaseFirst(c commands) Step {
 // accepts a limit, or larger ones. A further pool alone would not help, since
 // blocks of all pools count against the limit.
 func roomPerNodeSteps(c commands, cfg ipam.Config, like *ipam.Pool, need int) []Step {
-	size := uint64(64)
-	if like != nil {
-		size = like.Usable(false)
-	}
-	enough := (uint64(max(need, 1)) + size - 1) / size
-	blocks := max(enough, uint64(cfg.BlockLimit())+1)
-	steps := []Step{{
-		Title: fmt.Sprintf("Do the sum: a block has %s here and a node may own %s, so it gets %s; %s would do for %s (%d ÷ %d, rounded up)",
-			count(size, "usable address"), count(uint64(cfg.BlockLimit()), "block"), figure(size*uint64(cfg.BlockLimit())), count(enough, "block"), count(uint64(max(need, 1)), "address"), max(need, 1), size),
+	sum := Step{
+		Title: "Do the sum: the addresses of a block (64 with blockSize 26, 1 with 32) × the blocks that a node may own, against the pods that kubelet allows there",
 		Commands: []string{
 			"kubectl get " + c.resource(ipam.ResIPAMConfig) + ` default -o jsonpath='{.spec.strictAffinity} {.spec.maxBlocksPerHost}{"\n"}'   # NotFound: strict affinity off, 20 blocks`,
 			"kubectl get nodes -o custom-columns=NAME:.metadata.name,PODS:.status.capacity.pods",
 		},
 		Risk: Safe, Verify: "The limit, or 20 where it is 0 or missing, times the addresses of a block is less than the pods that need one.",
-	}}
+	}
+	more := Step{
+		Title:    "Only with strict affinity on, else go on with the next step: allow more blocks per node than now; check with pool-utilisation first that the pools have that many",
+		Commands: c.blockLimitToSet(),
+		Risk:     Safe, Verify: "calicoctl ipam show --show-configuration   # MaxBlocksPerHost is higher than before",
+	}
+	if like == nil {
+		return append([]Step{sum, more}, largerBlocksSteps(c, cfg, nil, need, true)...)
+	}
+	size := like.Usable(false)
+	enough := (uint64(max(need, 1)) + size - 1) / size
+	blocks := max(enough, uint64(cfg.BlockLimit())+1)
+	sum.Title = fmt.Sprintf("Do the sum: a block has %s here and a node may own %s, so it gets %s; %s would do for %s (%d ÷ %d, rounded up)",
+		count(size, "usable address"), count(uint64(cfg.BlockLimit()), "block"), figure(size*uint64(cfg.BlockLimit())), count(enough, "block"), count(uint64(max(need, 1)), "address"), max(need, 1), size)
+	steps := []Step{sum}
 	if cfg.StrictAffinity && blocks <= 256 {
-		steps = append(steps, Step{
-			Title:    "Only with strict affinity on, else go on with the next step: allow more blocks per node; check with pool-utilisation first that the pools have that many",
-			Commands: []string{c.blockLimit(int(blocks))},
-			Risk:     Safe, Verify: fmt.Sprintf("calicoctl ipam show --show-configuration   # MaxBlocksPerHost %d", blocks),
-		})
+		more.Title = fmt.Sprintf("Only with strict affinity on, and where step 1 does not show a limit above %d, else go on with the next step: allow more blocks per node; check with pool-utilisation first that the pools have that many", cfg.BlockLimit())
+		more.Commands = []string{c.blockLimit(int(blocks))}
+		more.Verify = fmt.Sprintf("calicoctl ipam show --show-configuration   # MaxBlocksPerHost %d", blocks)
+		steps = append(steps, more)
 	}
 	return append(steps, largerBlocksSteps(c, cfg, like, need, len(steps) > 1)...)
 }

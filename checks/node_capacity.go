@@ -26,9 +26,9 @@ func nodeCapacity() Check {
 		Decides:      []ipam.Resource{ipam.ResIPAMConfig},
 		Params:       []Param{percentParam("usedPercent", 80, "share of a node's ceiling from which it is high")},
 		Example: func() []Step {
-			return capacityPerNodeSteps(exampleCommands(), exampleLimit, nil, 110)
+			return capacityPerNodeSteps(exampleCommands(), ipam.Config{}, nil, 0)
 		},
-		Look: lines(append([]string{exampleCommands().showConfiguration()}, roomPerNodeSteps(exampleCommands(), exampleLimit, nil, 110)[0].Commands...)...),
+		Look: lines(append([]string{exampleCommands().showConfiguration()}, roomPerNodeSteps(exampleCommands(), ipam.Config{}, nil, 0)[0].Commands...)...),
 		Sign: "It is, where MaxBlocksPerHost (20 where it is 0 or missing) × the addresses of a block (64 with blockSize 26, 1 with 32) is less than PODS.",
 		Related: []Related{
 			{"node-block-limit", "Are addresses booked that no pod uses?"},
@@ -165,7 +165,8 @@ func capacityFinding(in *Input, p *ipam.Pool, list []shortNode) Finding {
 		f.Detail += fmt.Sprintf(" (maxBlocksPerHost is not set, which means %d)", ipam.DefaultBlockLimit)
 	}
 	if len(tight) > 0 {
-		f.Detail += fmt.Sprintf(". %s reached %s %% of it, or have pods that wait because of it", names(tight, 5), trimFloat(in.Params.Float("usedPercent")))
+		have := map[bool]string{true: "has", false: "have"}[len(tight) == 1]
+		f.Detail += fmt.Sprintf(". %s %s reached %s %% of it, or %s pods that wait because of it", names(tight, 5), have, trimFloat(in.Params.Float("usedPercent")), have)
 	}
 	f.Detail += "."
 	f.Remediation = capacityPerNodeSteps(commandsFor(in.Snapshot), in.Config, p, need)

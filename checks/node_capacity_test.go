@@ -2,6 +2,9 @@ package checks
 
 import (
 	"fmt"
+	"net/netip"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -199,5 +202,31 @@ func TestNodeCapacity(t *testing.T) {
 	l.MaxPods(0)
 	if out := l.run(nodeCapacity()); out.Status != StatusUnknown {
 		t.Errorf("kubelet's maximum is not known: %s", out.Status)
+	}
+}
+
+// A finding never asks for a lower block limit than the one in force, whatever
+// the node needs.
+func TestBlockLimitOnlyRises(t *testing.T) {
+	pool := &ipam.Pool{Name: "p", CIDR: netip.MustParsePrefix("10.0.0.0/16"), BlockSize: 26}
+	number := regexp.MustCompile(`(?:maxBlocksPerHost":|max-blocks-per-host=)(\d+)`)
+	for _, limit := range []int{0, 1, 4, 20, 30, 255} {
+		for _, need := range []int{0, 1, 110, 5000} {
+			for _, version := range []string{"v3.17.0", "v3.30.0"} {
+				cfg := ipam.Config{StrictAffinity: true, MaxBlocksPerHost: limit}
+				found := 0
+				for _, s := range roomPerNodeSteps(commands{version: ipam.ParseVersion(version), group: "crd.projectcalico.org"}, cfg, pool, need) {
+					for _, m := range number.FindAllStringSubmatch(strings.Join(s.Commands, "\n"), -1) {
+						found++
+						if n, _ := strconv.Atoi(m[1]); n <= cfg.BlockLimit() {
+							t.Errorf("%s: limit %d, %d addresses needed: asks for %d", version, limit, need, n)
+						}
+					}
+				}
+				if found != 1 {
+					t.Errorf("%s: limit %d, %d addresses needed: %d commands", version, limit, need, found)
+				}
+			}
+		}
 	}
 }

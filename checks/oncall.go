@@ -37,11 +37,26 @@ func (c Check) look() string {
 func (c Check) seenAs() string {
 	var seen []string
 	for _, s := range Symptoms() {
-		if s.Check == c.ID {
+		if s.Check == c.ID && s.Where != looksOdd {
 			seen = append(seen, s.text())
 		}
 	}
 	return strings.Join(seen, " · ")
+}
+
+// healthyText lists what looks like the check's findings and is none, empty
+// where there is nothing of the kind.
+func (c Check) healthyText() string {
+	var b strings.Builder
+	for _, s := range Symptoms() {
+		if s.Check == c.ID && s.Where == looksOdd {
+			fmt.Fprintf(&b, "\n- %s: %s.", s.text(), s.Means)
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "\n\n**Odd, but healthy:**\n" + b.String()
 }
 
 // codeIDs puts the ids of checks in a text into backticks, so that they become

@@ -36,10 +36,11 @@ func poolConfig() Check {
 				{When: "Two pools overlap", Steps: overlapSteps(c, "POOL")},
 				{When: "No enabled pool selects the node (`cannot find a qualified ippool`)", Steps: selectSteps(c, []string{"NODE"})},
 				{When: "An annotation names a pool that is disabled or gone (`does not exist, or is not enabled`)", Steps: pinSteps(c, []string{annotationsOf("NAMESPACE", "POD"), annotationsOf("", "NAMESPACE")})},
+				{When: "An annotation puts pods into a pool whose selector does not match their node", Steps: unpinSteps()},
 			}
 		},
-		Look: lines(exampleCommands().pools(), "kubectl get node NODE --show-labels", annotationsOf("NAMESPACE", "POD")),
-		Sign: "It is, where two CIDRs overlap, where no row with DISABLED `<none>` or `false` selects the node's labels (an empty SELECTOR selects all), or where the pod's annotation `ipv4pools` or `ipv6pools` names no such row.",
+		Look: lines(exampleCommands().pools(), "kubectl get node NODE --show-labels", annotationsOf("NAMESPACE", "POD"), annotationsOf("", "NAMESPACE")),
+		Sign: "An annotation `ipv4pools`, `ipv6pools` or `ipAddrs` of pod or namespace overrides the pools' selectors: a pod in a pool that does not select its node is healthy then. It is, where two CIDRs overlap, where no row with DISABLED `<none>` or `false` selects the node's labels (an empty SELECTOR selects all), or where the annotation names no such row.",
 		Related: []Related{
 			{"pool-utilisation", "Does an enabled pool select the node, and is it full?"},
 			{"block-layout", "Are the pools right, and old blocks do not fit them?"},
@@ -392,6 +393,22 @@ func pinSteps(c commands, look []string) []Step {
 	}
 }
 
+// unpinSteps take an annotation away that overrides the pools' selectors.
+func unpinSteps() []Step {
+	return []Step{
+		{
+			Title:    "Ask whether it is meant: the annotation overrides the selector by design, and nothing is broken by that",
+			Commands: []string{annotationsOf("NAMESPACE", "POD"), annotationsOf("", "NAMESPACE")},
+			Risk:     Safe, Verify: "You know who set it, on pod template or namespace. If it is meant, leave it.",
+		},
+		{
+			Title:    "Only if it is not meant: take it away from the namespace, or from the pod template where it stands there. Pods change pools when they are next recreated",
+			Commands: []string{"kubectl annotate namespace NAMESPACE cni.projectcalico.org/ipv4pools-"},
+			Risk:     Disruptive, Verify: "A new pod has an address of a pool that selects its node.",
+		},
+	}
+}
+
 // poolNamed finds the pool that an annotation names, by name or CIDR.
 func poolNamed(in *Input, pin string) *ipam.Pool {
 	cidr, _ := netip.ParsePrefix(pin)
@@ -411,14 +428,19 @@ func poolsWithoutBlocks(in *Input, _ *pinned) []remark {
 		if !p.Enabled() || p.HoldsBlocks() {
 			continue
 		}
-		c := commandsFor(in.Snapshot)
+		c, like := commandsFor(in.Snapshot), *p
+		like.BlockSize = 26
+		if !p.IsV4() {
+			like.BlockSize = 122
+		}
 		out = append(out, remark{
 			subject: poolSubject(p.Name), severity: High, title: "Pool " + p.Name + " can hold no block",
 			detail:   fmt.Sprintf("Its block size /%d does not fit into %s", p.BlockSize, p.CIDR),
 			affected: []Affected{poolRow(p)},
 			steps: []Step{{
-				Title:    "The block size of a pool cannot be changed: add a pool that fits and disable this one",
-				Commands: append(c.addPool(nil), c.disablePool(p.Name)),
+				Title: "The block size of a pool cannot be changed: add a pool that fits and disable this one",
+				// Pasted without its range, it must not disable the only pool.
+				Commands: append(c.addPool(&like), "kubectl get "+c.resource(ipam.ResPools)+" "+Quote(newPoolName(&like))+" && "+c.disablePool(p.Name)),
 				Risk:     Disruptive, Verify: "calicoctl ipam show   # the new pool has free addresses",
 			}},
 		})

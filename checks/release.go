@@ -58,18 +58,35 @@ func releaseRisk(in *Input) string {
 // locked; else each address is looked at and released by itself.
 func releaseSteps(c commands, risk string, ips []netip.Addr) []Step {
 	if risk == "" && !c.version.Lacks(ipam.ReleaseFromReport) {
-		return []Step{{
-			Title: "Only if it stays: let calicoctl find what is leaked and release that and no more. While the datastore is locked no pod can start; unlock it in any case. " +
-				"calicoctl has to be of the cluster's own version",
-			Commands: c.releaseFromReport(),
-			Risk:     Destructive, Verify: "calicoctl ipam check --show-problem-ips   # lists none of them",
-		}}
+		return c.reportSteps("Only if it stays: let calicoctl find what is leaked and release that and no more", "calicoctl ipam check --show-problem-ips   # lists none of them")
 	}
 	why := "Only if it stays: make sure that nothing uses the addresses, then release them one by one"
 	if risk != "" {
 		why += ". Not from calicoctl's report: it would also release " + risk
 	}
 	return releaseEach(c, why, ips)
+}
+
+// reportSteps let calicoctl release what its reports list: two of them, an hour
+// apart, so that nothing that was in use at either time is released.
+func (c commands) reportSteps(title, verify string) []Step {
+	locked := ". While the datastore is locked no pod can start; unlock it in any case. calicoctl has to be of the cluster's own version"
+	if c.firstReport() == "" {
+		return []Step{{Title: title + locked, Commands: c.releaseFromReport(), Risk: Destructive, Verify: verify}}
+	}
+	return []Step{
+		{
+			Title:    title + ". First write down what is leaked now, without a lock, and read it; then wait for an hour",
+			Commands: []string{c.firstReport()},
+			// What calicoctl counts as leaked though it is none, see releaseRisk.
+			Risk: Safe, Verify: "None of the lines with “leaked” is an IPv6 tunnel, a virtual machine's or without a pod or tunnel: these are no leaks, and would be released as well. The file is an hour old before you go on.",
+		},
+		{
+			Title:    "Only an hour later: release what is leaked still; only what both reports list is released" + locked,
+			Commands: c.releaseFromReport(),
+			Risk:     Destructive, Verify: verify,
+		},
+	}
 }
 
 // releaseEach looks for users of the addresses and releases them one by one.
@@ -94,13 +111,17 @@ func releaseEach(c commands, title string, ips []netip.Addr) []Step {
 
 // collectorSteps ask why kube-controllers has not cleaned up by itself.
 func collectorSteps(c commands, in *Input, what string) []Step {
-	ns, found := "kube-system", false
+	ns, found, where := "", false, ""
 	for _, w := range in.Workloads {
 		if w.Kind == "Deployment" && strings.Contains(w.Name, "kube-controllers") {
 			ns, found = w.Namespace, true
 		}
 	}
 	get := "kubectl -n " + Quote(ns) + " get deployment calico-kube-controllers"
+	if !found {
+		// The operator's namespace is calico-system, the manifests' kube-system.
+		get = "kubectl get deployments -A -l k8s-app=calico-kube-controllers"
+	}
 	switch {
 	case !in.Info.Ready:
 		return []Step{
@@ -121,12 +142,14 @@ func collectorSteps(c commands, in *Input, what string) []Step {
 			Commands: []string{"kubectl get deployments -A -l k8s-app=calico-kube-controllers"},
 			Risk:     Safe, Verify: get + "   # 1/1; " + what + " go within 30 minutes",
 		}}
+	case !found:
+		ns, where = "NAMESPACE", " (the first column is its NAMESPACE)"
 	}
 	return []Step{
 		{
 			Title:    "calico-kube-controllers collects " + what + " by itself within about 20 minutes: see whether it runs, and why it does not",
 			Commands: []string{get, "kubectl -n " + Quote(ns) + " logs deployment/calico-kube-controllers --since=2h | grep -iE 'leak|garbage|cleanup|locked' | tail -50"},
-			Risk:     Safe, Verify: "It is 1/1, and its log says what it does with them.",
+			Risk:     Safe, Verify: "It is 1/1" + where + ", and its log says what it does with them.",
 		},
 		{
 			Title:    "Restart it if it has stalled: it counts afresh. Policy and pods are not touched",

@@ -121,9 +121,14 @@ func stuckCauses() []stuckCause {
 			steps: func(f stuckFacts) []Step {
 				return []Step{
 					{
-						Title:    "Look at the nodename file of the node",
+						Title:    "See which names the nodes have: the error gives one that Calico does not know",
+						Commands: []string{"kubectl get nodes", "calicoctl get nodes"},
+						Risk:     Safe, Verify: "The name in the error is in neither list.",
+					},
+					{
+						Title:    "Look at the nodename file of the node (this starts a pod there, which shows the node's files)",
 						Commands: []string{"kubectl debug node/" + Quote(f.node) + " -it --image=busybox -- cat /host/var/lib/calico/nodename"},
-						Risk:     Safe, Verify: "It is another name than " + oneLine(f.node) + ".",
+						Risk:     Disruptive, Verify: "It is another name than " + oneLine(f.node) + ".",
 					},
 					{
 						Title:    "Restart calico-node there: it writes the file anew when it starts",
@@ -284,8 +289,11 @@ func blockLimitSteps(f stuckFacts) []Step {
 	if f.leaked() > 0 {
 		return []Step{leaksFirst()}
 	}
+	if f.in.Node(f.node) == nil { // nothing was read of it: both may be
+		return append([]Step{releaseFirst(f.c)}, roomPerNodeSteps(f.c, f.in.Config, nil, 0)...)
+	}
 	off := Step{
-		Title:    "Until that is done keep new pods off the node: nothing on it leaks, so releasing does not help",
+		Title:    "Nothing on it is seen to leak: until that is done keep new pods off the node",
 		Commands: []string{"kubectl cordon " + Quote(f.node)},
 		Risk:     Disruptive, Verify: "kubectl get node " + Quote(f.node) + "   # SchedulingDisabled",
 	}
@@ -409,7 +417,7 @@ func hostRouteSteps(f stuckFacts) []Step {
 	for _, sp := range f.pods {
 		for _, ip := range sp.ips {
 			if len(look.Commands) < commandLimit {
-				look.Commands = append(look.Commands, "kubectl get pods -A -o wide --field-selector status.podIP="+ip.String(), "ip route show "+ip.String()+"   # on node "+f.node)
+				look.Commands = append(look.Commands, podWith(ip.String()), "ip route show "+ip.String()+"   # on node "+f.node)
 			}
 			if u := userOf(f.in, ip, sp.pod); u != nil && !f.hostLocal && !recordedFor(f.in, ip, u) {
 				old = append(old, u)

@@ -96,3 +96,117 @@ func TestReportersWordsAreFound(t *testing.T) {
 		}
 	}
 }
+
+// What people type into a search of this page, in their own words, finds the
+// right page among the first three rows that have all the words.
+func TestPlainWordsLeadToThePage(t *testing.T) {
+	page := SymptomPage()
+	for _, q := range [][2]string{
+		{"drain daemonset", "leaked-ips"},
+		{"container runtime", "leaked-ips"},
+		{"sandbox", "leaked-ips"},
+		{"retry", "leaked-ips"},
+		{"static ip", "stuck-pods"},
+		{"static ip reboot", "leaked-ips"},
+		{"static ip reach", "blackholed-routes"},
+		{"static ip use", "stuck-pods"},
+		{"power cut", "leaked-ips"},
+		{"finished job", "leaked-ips"},
+		{"batch", "leaked-ips"},
+		{"upgrade pool fills", "leaked-ips"},
+		{"/19", "block-layout"},
+		{"block size changed", "block-layout"},
+		{"gpu", "blockless-nodes"},
+		{"second node", "blockless-nodes"},
+		{"new nodes", "blockless-nodes"},
+		{"scaled up", "blockless-nodes"},
+		{"13 %", "pool-utilisation"},
+		{"wireguard booked", "tunnel-ips"},
+		{"annotation empty", "unallocated-pod-ips"},
+		{"rke2", "stuck-pods"},
+		{"uninstall", "ipam-data"},
+		{"reinstall", "ipam-data"},
+		{"restore backup", "ipam-data"},
+		{"installer upgrade", "ipam-data"},
+		{"podcidr", "ipam-data"},
+		{"canal", "stuck-pods"},
+		{"flannel", "stuck-pods"},
+		{"openshift", "stuck-pods"},
+		{"eks vpc", "ipam-data"},
+		{"pools gone", "ipam-data"},
+		{"image volume", "stuck-pods"},
+		{"slow etcd", "stuck-pods"},
+		{"slow handles", "handle-leaks"},
+		{"slowly", "pool-utilisation"},
+		{"old pool disabled", "pool-config"},
+		{"migration pool", "pool-config"},
+		{"nodeselector match", "pool-config"},
+		{"!all()", "pool-config"},
+		{"nodeselector vxlan", "tunnel-ips"},
+		{"dns", "tunnel-ips"},
+		{"65th", "tunnel-ips"},
+		{"windows four", "leaked-ips"},
+		{"windows strict", "ipam-config"},
+		{"load balancer ip", "blackholed-routes"},
+		{"loadbalancer", "leaked-ips"},
+		{"service cidr", "blackholed-routes"},
+		{"service broken", "blackholed-routes"},
+		{"kubevirt stopped", "leaked-ips"},
+		{"virtual machine same ip", "duplicate-ips"},
+		{"live migration", "duplicate-ips"},
+		{"same ip reboot", "duplicate-ips"},
+		{"tunl0", "duplicate-ips"},
+		{"hostnetwork", "duplicate-ips"},
+		{"completed", "duplicate-ips"},
+		{"ipv6 leaked", "leaked-ips"},
+		{"dual-stack", "leaked-ips"},
+		{"multus", "leaked-ips"},
+		{"by hand", "leaked-ips"},
+		{".255", "node-capacity"},
+		{"max pods", "node-capacity"},
+		{"short-lived", "node-capacity"},
+		{"burst", "affinity-conflicts"},
+		{"pending seconds", "affinity-conflicts"},
+		{"removed re-added", "affinity-conflicts"},
+		{"switch", "borrowed-ips"},
+		{"borrowed empty", "borrowed-ips"},
+		{"spot", "orphan-affinities"},
+		{"autoscal", "orphan-affinities"},
+		{"karpenter", "orphan-affinities"},
+		{"renamed", "orphan-affinities"},
+		{"etcd grows", "handle-leaks"},
+		{"re-imaged", "misbooked-ips"},
+		{"scaled down", "multi-block-nodes"},
+		{"second block", "multi-block-nodes"},
+		{"f5", "multi-block-nodes"},
+		{"ipreservation", "pool-utilisation"},
+		{"no_ippool", "pool-utilisation"},
+		{"cordoned", "blockless-nodes"},
+		{"strictaffinity true", "ipam-config"},
+		{"lock clean", "datastore-locked"},
+		{"kube-controllers missing", "ipam-gc"},
+		{"crash", "blockless-nodes"},
+		{"proto 80", "blackholed-routes"},
+		{"--node flag", "leaked-ips"},
+	} {
+		var rows []string
+		for line := range strings.Lines(strings.ToLower(page)) {
+			if !strings.HasPrefix(line, "| ") || slices.ContainsFunc(strings.Fields(q[0]), func(w string) bool { return !strings.Contains(line, w) }) {
+				continue
+			}
+			rows = append(rows, line)
+		}
+		if !slices.ContainsFunc(rows[:min(3, len(rows))], func(row string) bool { return strings.HasSuffix(row, "](checks/"+q[1]+".md) |\n") }) {
+			t.Errorf("%q: not to %s, but %s", q[0], q[1], strings.Join(rows[:min(3, len(rows))], ""))
+		}
+	}
+}
+
+// What is healthy says so first, and the page that it leads to is there to say why.
+func TestOddRowsSaySo(t *testing.T) {
+	for _, s := range Symptoms() {
+		if s.Where == looksOdd && !strings.HasPrefix(s.Means, "healthy") {
+			t.Errorf("%s: %s", s.Seen, s.Means)
+		}
+	}
+}

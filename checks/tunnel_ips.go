@@ -38,7 +38,7 @@ func tunnelIPs() Check {
 		Cases: func() []Case {
 			c, in := exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}
 			return []Case{
-				{When: "The node has none, or it is not booked, booked for something else, or another node's, too", Steps: tunnelSteps(c, in, "NODE", nil, nil)},
+				{When: "The node has no tunnel address, or one that is not booked for it alone", Steps: tunnelSteps(c, in, "NODE", nil, nil)},
 				{When: "It lies in another node's block (the 65th node of a pool with 64 blocks, say)", Steps: slices.Insert(tunnelSteps(c, in, "NODE", nil, []string{"vxlan"}), 1, capacitySteps(c, nil, nil)...)},
 			}
 		},
@@ -46,6 +46,7 @@ func tunnelIPs() Check {
 		Related: []Related{
 			{"duplicate-ips", "Does a running pod have the tunnel's address, too?"},
 			{"blockless-nodes", "Does calico-node crash because no block is free?"},
+			{"pool-config", "Does no pool with a tunnel select the node (nodeSelector `!all()`)?"},
 			{"blackholed-routes", "Are the tunnel addresses right, and one node drops the traffic?"},
 		},
 		References: []string{
@@ -274,7 +275,7 @@ func tunnelSteps(c commands, in *Input, node string, lacking *ipam.Pool, borrowe
 		Title: "See which tunnel addresses the node has, and for what IPAM has booked them",
 		Commands: []string{"kubectl get node " + Quote(node) + " -o yaml | grep -iE 'tunnel|wireguard'", "calicoctl ipam show --ip=ADDRESS   # each of them",
 			"kubectl get " + c.resource(ipam.ResBlocks) + ` -o jsonpath='{range .items[*]}{.spec.cidr} {.spec.affinity} {.spec.attributes[*].handle_id}{"\n"}{end}' | grep -E ` + Quote("tunnel-addr-"+node+"( |$)") + " | cut -d' ' -f1,2   # the block of its tunnels, and whose it is"},
-		Risk: Safe, Verify: "They are still those of the finding; a block of another node means that the address is borrowed.",
+		Risk: Safe, Verify: "You know what is wrong with which one; a block of another node means that the address is borrowed.",
 	}}
 	if lacking != nil {
 		steps = append(steps, capacitySteps(c, lacking, nil)...)

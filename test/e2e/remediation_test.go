@@ -22,7 +22,7 @@ import (
 var needsPeople = map[string]string{
 	"blackholed-routes/edge-longest-prefix": "a fixed address, and a release without numAllowedLocalASNumbers: the routers have to be configured",
 	"borrowed-ips/edge-fixed-address":       "fixed addresses: the pods have to move to the owner, or the network has to carry their routes",
-	"ipam-data/bad":                         "a backup has to be restored",
+	"ipam-data/bad":                         "a backup has to be restored (TestRestore does)",
 	"ipam-data/edge-reset":                  "a backup has to be restored",
 	"ipam-data/edge-host-local":             "nothing is wrong: addresses come from another IPAM",
 	"ipam-data/edge-stale-records":          "nothing is wrong: addresses come from another IPAM",

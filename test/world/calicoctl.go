@@ -21,8 +21,8 @@ import (
 )
 
 // Calicoctl does to the cluster what the real program's documentation says, for
-// the commands that change something and that remediations use. The ones that
-// only show print nothing. It fails where the real one would refuse.
+// the commands that change something and that remediations use. Of those that
+// only show `ipam show --ip` alone prints something. It fails where the real one would refuse.
 func Calicoctl(ctx context.Context, config *rest.Config, calico string, args []string, stdin io.Reader) error {
 	s, err := newStore(config, calico)
 	if err != nil {
@@ -54,7 +54,7 @@ func Calicoctl(ctx context.Context, config *rest.Config, calico string, args []s
 	case "ipam configure":
 		return s.configure(ctx, flags)
 	case "ipam show":
-		return nil
+		return s.show(ctx, flags["--ip"], os.Stdout)
 	case "create":
 		return s.createFrom(ctx, stdin)
 	}
@@ -74,6 +74,32 @@ func Calicoctl(ctx context.Context, config *rest.Config, calico string, args []s
 
 func (s *store) merge(ctx context.Context, resource, name, patch string) error {
 	_, err := s.of(resource, "").Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+// show prints the record of an address, as `ipam show --ip`.
+func (s *store) show(ctx context.Context, ips []string, out io.Writer) error {
+	if len(ips) == 0 {
+		return nil
+	}
+	b, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	for _, x := range b.blocks {
+		for i, attr := range x.slots {
+			if attr == nil || x.address(i).String() != ips[0] {
+				continue
+			}
+			secondary, _, _ := unstructured.NestedStringMap(attr, "secondary")
+			fmt.Fprintf(out, "IP %s is in use\nHandle ID: %s\nActive Owner Attributes:\n", ips[0], handleOf(attr))
+			for _, k := range slices.Sorted(maps.Keys(secondary)) {
+				fmt.Fprintf(out, "  %s: %s\n", k, secondary[k])
+			}
+			return nil
+		}
+	}
+	_, err = fmt.Fprintf(out, "%s is not assigned\n", ips[0])
 	return err
 }
 
