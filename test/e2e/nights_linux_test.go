@@ -93,6 +93,21 @@ func (in *installation) nightly(t *testing.T) {
 		t.Errorf("tickets of the second night: %q, of the first: %q", keys(second), keys(first))
 	}
 
+	// Somebody deletes a pod at work: its Job ends, and nobody waits for its Lease.
+	in.jira.Inject(wire.Fault{Times: 1, Kind: wire.Hang})
+	wait = in.background(t, "deleted", append(night, "--run-id", "night-2")...)
+	in.hangs(t)
+	in.shell(t, "kubectl -n ipamaudit delete pod "+in.pod(t, "deleted").Name)
+	said.WriteString(wait())
+	status = in.ended(t, "deleted")
+	lease, err := in.kube.CoordinationV1().Leases(auditNamespace).Get(t.Context(), "ipamaudit-state", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.Failed != 1 || lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
+		t.Errorf("a deleted pod: %+v, the Lease %+v", status, lease.Spec)
+	}
+
 	// The third: the state is deleted, what was mended is back, and the pod is
 	// killed while it writes. The fourth comes a day later.
 	in.shell(t, "kubectl -n ipamaudit delete configmap ipamaudit-state")
@@ -123,6 +138,16 @@ func (in *installation) nightly(t *testing.T) {
 		if want := check != "pool-config"; (ticket.Category != fakejira.Done) != want {
 			t.Errorf("the ticket of %s is open: %v, want %v\n%s", check, !want, want, out)
 		}
+	}
+
+	digests := 0
+	for _, m := range in.slack.Messages("C0123456789") {
+		if m.ThreadTS == "" {
+			digests++
+		}
+	}
+	if digests != 3 { // the third night was killed before it
+		t.Errorf("%d digests of three nights", digests)
 	}
 
 	said.WriteString(in.log(t, auditNamespace))
@@ -278,7 +303,16 @@ func (in *installation) hub(t *testing.T, hub *bed.Cluster) {
 	if us := in.slack.Messages("C9876543210"); len(us) == 0 || !strings.Contains(string(us[0].Blocks), "prod-us-1") {
 		t.Errorf("%d messages in the channel of prod-us-1, and the first is not about it", len(us))
 	}
-	if text := said + out; strings.Contains(text, "eyJ") { // how every ServiceAccount's token begins
+
+	in.edit(t, "deploy/examples/hub/config.yaml", "kubeconfig: /var/run/ipamaudit/kubeconfigs/prod-eu-1", "kubeconfigSecret: {namespace: ipamaudit, name: kubeconfig-prod-eu-1}")
+	in.shell(t, "kubectl apply -k deploy/examples/hub")
+	said += in.paste(t, installDoc, "kubectl --context hub -n ipamaudit create role kubeconfigs", "cluster=prod-eu-1")
+	_, doctor := in.once(t, "by-secret", "doctor", "--config", configFile)
+	_, doctor, _ = strings.Cut(doctor, "cluster prod-eu-1\n")
+	if !strings.HasPrefix(doctor, "  ok       the API server answers") {
+		t.Errorf("with the kubeconfig in a Secret doctor says of prod-eu-1:\n%s", doctor)
+	}
+	if text := said + out + doctor; strings.Contains(text, "eyJ") { // how every ServiceAccount's token begins
 		t.Errorf("a token is printed:\n%s", text)
 	}
 }
