@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/util/retry"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -188,8 +189,17 @@ func (l *loader) create(ctx context.Context, o *unstructured.Unstructured) error
 		if qos, ok, _ := unstructured.NestedString(created.Object, "status", "qosClass"); ok {
 			status["qosClass"] = qos // computed at creation, immutable since
 		}
-		created.Object["status"] = status
-		if _, err := client.UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			created.Object["status"] = status
+			_, err := client.UpdateStatus(ctx, created, metav1.UpdateOptions{})
+			if apierrors.IsConflict(err) { // a controller was quicker
+				if now, failed := client.Get(ctx, o.GetName(), metav1.GetOptions{}); failed == nil {
+					created = now
+				}
+			}
+			return err
+		})
+		if err != nil {
 			return fmt.Errorf("status: %w", err)
 		}
 	}
