@@ -317,7 +317,7 @@ func restartCollectorSteps(c commands, namespace, name string) []Step {
 		{
 			Title:    "Restart it: it counts afresh and releases what it confirms after its grace period. Policy and pods are not touched",
 			Commands: []string{ns + "rollout restart deployment " + Quote(name), ns + "rollout status deployment " + Quote(name)},
-			Risk:     Safe, Verify: c.showBlocks() + "   # after about 20 minutes the blocks of nodes that are gone are no longer listed",
+			Risk:     Disruptive, Verify: c.showBlocks() + "   # after about 20 minutes the blocks of nodes that are gone are no longer listed",
 		},
 	}
 }
