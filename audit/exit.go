@@ -121,10 +121,25 @@ func (r *Report) calmSentence(failOn checks.Severity) string {
 	default:
 		fmt.Fprintf(&s, ": nothing at or above %s", failOn)
 	}
+	if n := r.suppressed(); n > 0 {
+		fmt.Fprintf(&s, ", %d suppressed", n)
+	}
 	if t.ChecksUnknown > 0 {
 		fmt.Fprintf(&s, "; unknown, not calm: %s", cut(r.unknownChecks(), ", "))
 	}
 	return s.String()
+}
+
+// suppressed is the number of findings that are there and count for nothing.
+func (r *Report) suppressed() (n int) {
+	for i := range r.Clusters {
+		for j := range r.Clusters[i].Findings {
+			if f := &r.Clusters[i].Findings[j]; f.Suppressed != nil && f.State != StateResolved && f.State != StateUnknown {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func (r *Report) unknownChecks() []string {

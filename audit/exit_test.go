@@ -29,7 +29,7 @@ func TestExitCode(t *testing.T) {
 		{"nothing bad enough", high, []Target{good}, checks.Critical, false, nil, 0, []string{"nothing at or above critical"}},
 		{"findings never fail", high, []Target{good}, "", false, nil, 0, []string{"1 high", "--fail-on none"}},
 		{"findings", high, []Target{good}, checks.High, false, nil, 1, []string{"found 1 high", "leaked-ips on prod: t"}},
-		{"suppressed", high, []Target{good}, checks.Low, false, &suppressAll{}, 0, []string{"nothing found"}},
+		{"suppressed", high, []Target{good}, checks.Low, false, &suppressAll{}, 0, []string{"nothing found, 1 suppressed"}},
 		{"unknown without routes", catalogue(unseen), []Target{good}, checks.High, false, nil, 0, []string{"unknown, not calm: blackholed-routes on prod"}},
 		{"notify", high, []Target{good}, checks.High, true, nil, 4, []string{"a notification failed", "found 1 high"}},
 		{"check failed", append(high, broken), []Target{good}, checks.High, true, nil, 3, []string{"audit incomplete: borrowed-ips on prod", "a notification failed", "found 1 high"}},

@@ -83,6 +83,23 @@ func TestIPAMGC(t *testing.T) {
 		}, nil},
 		{"scaled to zero", func(l *lab) { l.Workloads[0].Desired, l.Workloads[0].Available = 0, 0 }, []string{"medium" + cluster}},
 		{"not available", func(l *lab) { l.Workloads[0].Available = 0 }, []string{"medium" + cluster}},
+		{"away for two minutes, as an upgrade does it", func(l *lab) {
+			l.Workloads[0].Available, l.Workloads[0].UnavailableSince = 0, labNow.Add(-2*time.Minute)
+			l.leaked("10.0.0.5", "n1", 30*time.Minute)
+		}, nil},
+		{"away for two minutes, and it had stalled before", func(l *lab) {
+			l.Workloads[0].Available, l.Workloads[0].UnavailableSince = 0, labNow.Add(-2*time.Minute)
+			for _, ip := range []string{"10.0.0.5", "10.0.0.6", "10.0.0.7"} {
+				l.leaked(ip, "n1", 2*time.Hour)
+			}
+		}, []string{"medium" + cluster}},
+		{"away for an hour", func(l *lab) {
+			l.Workloads[0].Available, l.Workloads[0].UnavailableSince = 0, labNow.Add(-time.Hour)
+			l.leaked("10.0.0.5", "n1", 30*time.Minute)
+		}, []string{"high" + cluster}},
+		{"scaled to zero nodes: nothing is there to run it", func(l *lab) {
+			l.Workloads[0].Available, l.Nodes, l.Pods = 0, nil, nil
+		}, nil},
 		{"grace 0", func(l *lab) { l.KubeCtrl = ipam.KubeControllers{Present: true} }, []string{"medium" + cluster}},
 		{"without the node controller", func(l *lab) { l.Workloads[0].Env = map[string]string{"ENABLED_CONTROLLERS": "loadbalancer"} }, []string{"medium" + cluster}},
 		{"with it", func(l *lab) { l.Workloads[0].Env = map[string]string{"ENABLED_CONTROLLERS": "loadbalancer, node"} }, nil},

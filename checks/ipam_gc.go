@@ -18,11 +18,12 @@ func ipamGC() Check {
 			"It may not be deployed, be scaled to zero, have its node controller or its grace period switched off, or be running and yet not getting anything done.",
 		Why: "Every CNI call that fails and every node that disappears leaves addresses behind. Without the collector they pile up until nodes reach their block limit or the pool has no block left. " +
 			"All the leaks that are found then have this one cause.",
-		How: "Absent: Deployments were read and calico-kube-controllers is not there, wants no replica, or runs without the node controller; or `leakGracePeriod` is 0. " +
+		How: "Absent: Deployments were read and calico-kube-controllers is not there, wants no replica, has none available for longer than the grace period, or runs without the node controller; or `leakGracePeriod` is 0. " +
 			"Stalled: it is available, the datastore is not locked, and there are leaked addresses or blocks of deleted nodes which it would release and which were booked more than `stalledAfter` ago. " +
 			"What the collector leaves alone by design does not count: finished pods, records without pod or handle, nodes that still have a pod object. " +
 			"When a pod or node vanished is not recorded, so stalled is inferred.",
-		SeverityNote: "Absent: high with addresses or blocks left behind, else medium. Stalled: medium; with one or two addresses low at first and medium in the second run in a row. Without Deployments: unknown.",
+		SeverityNote: "Absent: high with addresses or blocks left behind, else medium. Stalled: medium; with one or two addresses low at first and medium in the second run in a row. " +
+			"Without Deployments: unknown. Without any node: nothing can run, and whose the blocks are is unknown.",
 		Skewed:       true,
 		Uses: []ipam.Resource{ipam.ResDeployments, ipam.ResKubeCtrl, ipam.ResBlocks, ipam.ResHandles, ipam.ResNodes, ipam.ResPods,
 			ipam.ResClusterInfo, ipam.ResPools},
@@ -121,9 +122,9 @@ func runIPAMGC(in *Input) Result {
 	case w != nil && withoutNodeController(w):
 		why = "Deployment " + w.Namespace + "/" + w.Name + " runs without the node controller (ENABLED_CONTROLLERS=" + w.Env["ENABLED_CONTROLLERS"] + ")"
 		steps = []Step{enableControllerStep(w)}
-	case w != nil && w.Available == 0 && !running:
+	case w != nil && w.Available == 0 && !running && !noNode(in) && !restarting(in, w):
 		why, steps = "Deployment "+w.Namespace+"/"+w.Name+" has no replica available", restartCollectorSteps(c, w.Namespace, w.Name)
-		// It may only just be restarting.
+		// Where it does not say since when, it may only just be restarting.
 		f.Evidence, f.SecondLook = Inferred, true
 	}
 	if why != "" {
@@ -135,6 +136,9 @@ func runIPAMGC(in *Input) Result {
 		}
 		f.Remediation = steps
 		return Result{Findings: []Finding{f}, Unseen: unseen}
+	}
+	if noNode(in) && hostsOwn(in) {
+		unseen = append(unseen, noNodeListed)
 	}
 	if left.doubtful > 0 {
 		unseen = append(unseen, fmt.Sprintf("some of the %s or %s: whether the collector should have released %s cannot be told", ipam.ResHandles, ipam.ResPods, plain(left.doubtful, "address", "addresses")))
@@ -158,10 +162,21 @@ func runIPAMGC(in *Input) Result {
 		// Pods that were deleted by force leave such a record for twenty minutes.
 		f.Severity = Low
 	}
-	f.Detail = fmt.Sprintf("%s is available and the datastore is open. %s. %d of these are its business and were booked more than %s ago; since when nobody uses them is not recorded.",
-		name, upperFirst(left.text()), left.collectable, spell(stalledAfter(in)))
+	state := "is available"
+	if w != nil && w.Available == 0 && !running {
+		state = "is restarting"
+	}
+	f.Detail = fmt.Sprintf("%s %s and the datastore is open. %s. %d of these are its business and were booked more than %s ago; since when nobody uses them is not recorded.",
+		name, state, upperFirst(left.text()), left.collectable, spell(stalledAfter(in)))
 	f.Remediation = restartCollectorSteps(c, namespace, name)
 	return Result{Findings: []Finding{f}, Unseen: unseen}
+}
+
+// restarting reports whether the collector has been away for less time than it
+// gives every address: an upgrade stops it before it starts the new one, and
+// nothing is collected later for that.
+func restarting(in *Input, w *ipam.Workload) bool {
+	return !w.UnavailableSince.IsZero() && in.Now.Sub(w.UnavailableSince) < in.KubeCtrl.LeakGracePeriod
 }
 
 // collector finds the Deployment, and whether a pod of it runs wherever it
@@ -209,7 +224,7 @@ func stalledAfter(in *Input) time.Duration {
 // leftBehind lists leaked addresses and blocks of nodes that are gone.
 func leftBehind(in *Input) remains {
 	r := remains{nodes: map[string]bool{}}
-	if !in.Coverage.Read(ipam.ResNodes) || !in.Coverage.Read(ipam.ResPods) || !in.Coverage.Read(ipam.ResBlocks) {
+	if noNode(in) || !in.Coverage.Read(ipam.ResNodes) || !in.Coverage.Read(ipam.ResPods) || !in.Coverage.Read(ipam.ResBlocks) {
 		return r
 	}
 	handles := handleIDs(in)

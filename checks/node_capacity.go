@@ -165,7 +165,8 @@ func capacityFinding(in *Input, p *ipam.Pool, list []shortNode) Finding {
 		f.Detail += fmt.Sprintf(" (maxBlocksPerHost is not set, which means %d)", ipam.DefaultBlockLimit)
 	}
 	if len(tight) > 0 {
-		f.Detail += fmt.Sprintf(". %s reached %s %% of it, or have pods that wait because of it", names(tight, 5), trimFloat(in.Params.Float("usedPercent")))
+		have := map[bool]string{true: "has", false: "have"}[len(tight) == 1]
+		f.Detail += fmt.Sprintf(". %s %s reached %s %% of it, or %s pods that wait because of it", names(tight, 5), have, trimFloat(in.Params.Float("usedPercent")), have)
 	}
 	f.Detail += "."
 	f.Remediation = capacityPerNodeSteps(commandsFor(in.Snapshot), in.Config, p, need)

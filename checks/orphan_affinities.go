@@ -94,6 +94,11 @@ func (o *orphan) trace(t time.Time) {
 	}
 }
 
+// owns reports whether one of its blocks is the one at cidr.
+func (o *orphan) owns(cidr netip.Prefix) bool {
+	return slices.ContainsFunc(o.blocks, func(b *ipam.Block) bool { return b.CIDR == cidr })
+}
+
 // addresses is the number of addresses booked in its blocks.
 func (o *orphan) addresses() int { return o.pods + o.tunnels + o.used + o.other }
 
@@ -181,8 +186,11 @@ func (o *orphan) add(a ipam.Allocation, h ipam.Holder) {
 
 func runOrphanAffinities(in *Input) Result {
 	var res Result
-	if len(in.Nodes) == 0 {
-		return Result{Unseen: []string{"any node (the list is empty)"}}
+	if noNode(in) {
+		if !hostsOwn(in) && in.Coverage.Read(ipam.ResAffinities) {
+			return res
+		}
+		return Result{Unseen: []string{noNodeListed}}
 	}
 	if namesDoNotMatch(in) {
 		return Result{Unseen: []string{unmatchedNames}}
@@ -209,6 +217,20 @@ func runOrphanAffinities(in *Input) Result {
 	return res
 }
 
+// noNodeListed is what is not seen where the list of nodes is empty.
+const noNodeListed = "any node (the list is empty)"
+
+// noNode reports whether the nodes were read and there are none: a cluster
+// that is scaled to zero, in which nothing runs that could collect, or a list
+// that is not to be trusted.
+func noNode(in *Input) bool { return in.Coverage.Read(ipam.ResNodes) && len(in.Nodes) == 0 }
+
+// hostsOwn reports whether a block or an affinity names a node as its owner.
+func hostsOwn(in *Input) bool {
+	return slices.ContainsFunc(in.Blocks, func(b ipam.Block) bool { return b.Owner.IsHost() }) ||
+		slices.ContainsFunc(in.Affinities, func(a ipam.Affinity) bool { return a.Type != "virtual" })
+}
+
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {
@@ -228,11 +250,11 @@ func orphanFinding(in *Input, orphans []*orphan, young int) Finding {
 		Subject: Subject{Kind: KindCluster, Name: in.Cluster.Name},
 		Title:   "Nodes that no longer exist still hold blocks and addresses",
 	}
-	var blocks, affinities, pods, tunnels, used, other, strays int
+	var blocks, affinities, foreign, pods, tunnels, used, other, strays int
 	var ghosts []*ipam.Pod
 	var pools []*ipam.Pool
 	var rows, ipRows []Affected
-	inPool := map[*ipam.Pool]int{}
+	inPool, lost := map[*ipam.Pool]int{}, unreadable(in, "IPAMBlock")
 	for _, o := range orphans {
 		f.Affected = append(f.Affected, Affected{Kind: KindNode, Name: o.name, Note: o.note(), Same: o.name})
 		blocks += len(o.blocks)
@@ -251,10 +273,20 @@ func orphanFinding(in *Input, orphans []*orphan, young int) Finding {
 			}
 		}
 		for _, a := range o.affinities {
-			if !slices.ContainsFunc(o.blocks, func(b *ipam.Block) bool { return b.CIDR == a.CIDR }) {
-				affinities++
-				rows = append(rows, Affected{Kind: KindBlock, Name: a.CIDR.String(), Note: "affinity of " + o.name + " (" + cmp.Or(a.State, ipam.StateConfirmed) + ") without a block of its own", Same: o.name})
+			if o.owns(a.CIDR) {
+				continue
 			}
+			note := "no block is there"
+			switch b := in.BlockAt(a.CIDR); {
+			case b != nil:
+				foreign++
+				note = "the block is " + cmp.Or(b.Owner.Name, "nobody") + "'s"
+			case lost[blockName(a.CIDR)]:
+				note = "its block could not be used"
+			default:
+				affinities++
+			}
+			rows = append(rows, Affected{Kind: KindBlock, Name: a.CIDR.String(), Note: "affinity of " + o.name + " (" + cmp.Or(a.State, ipam.StateConfirmed) + "), " + note, Same: o.name})
 		}
 		for _, a := range o.strays {
 			ipRows = append(ipRows, Affected{Kind: KindIP, Name: a.IP.String(), Note: orphanNote(in, a), Same: o.name})
@@ -264,6 +296,9 @@ func orphanFinding(in *Input, orphans []*orphan, young int) Finding {
 	detail := []string{fmt.Sprintf("%s of %s that no longer exist", plain(blocks, "block", "blocks"), plain(len(orphans), "node", "nodes"))}
 	if affinities > 0 {
 		detail[0] += fmt.Sprintf(", and %s without a block", plain(affinities, "affinity", "affinities"))
+	}
+	if foreign > 0 {
+		detail[0] += fmt.Sprintf(", and %s for blocks that are not theirs", plain(foreign, "affinity", "affinities"))
 	}
 	detail = append(detail, fmt.Sprintf("Booked in them: %s of pods, %s of tunnels, %d booked otherwise", plain(pods, "address", "addresses"), plain(tunnels, "address", "addresses"), other))
 	if strays > 0 {
@@ -387,10 +422,14 @@ func orphanSteps(c commands, in *Input, orphans []*orphan, risk string, ghosts [
 		}
 		steps = append(steps, s)
 	}
-	steps = append(steps, collectorSteps(c, in, "blocks of deleted nodes")...)
+	// It goes by the blocks and what is booked in them.
+	if slices.ContainsFunc(orphans, func(o *orphan) bool { return len(o.blocks)+len(o.strays)+len(o.ghosts) > 0 }) || len(ghosts) > 0 {
+		steps = append(steps, collectorSteps(c, in, "blocks of deleted nodes")...)
+	}
 	var ips []netip.Addr
 	var empty []surplusBlock
 	var bare []*ipam.Affinity
+	lost := unreadable(in, "IPAMBlock")
 	for _, o := range orphans {
 		for _, b := range o.blocks {
 			for a := range b.Allocations() {
@@ -409,7 +448,8 @@ func orphanSteps(c commands, in *Input, orphans []*orphan, risk string, ghosts [
 			}
 		}
 		for _, a := range o.affinities {
-			if !slices.ContainsFunc(o.blocks, func(b *ipam.Block) bool { return b.CIDR == a.CIDR }) && in.BlockAt(a.CIDR) == nil {
+			// Without its affinity nobody could ever take such a block over.
+			if !o.owns(a.CIDR) && (in.BlockAt(a.CIDR) != nil || !lost[blockName(a.CIDR)]) {
 				bare = append(bare, a)
 			}
 		}
@@ -422,7 +462,7 @@ func orphanSteps(c commands, in *Input, orphans []*orphan, risk string, ghosts [
 	}
 	if len(bare) > 0 {
 		s := Step{
-			Title: "Delete the affinities without a block: the collector looks at blocks only and never finds them",
+			Title: "Delete the affinities without a block of their own: the collector looks at blocks only and never finds them",
 			Risk:  Destructive, Verify: "kubectl get " + c.resource(ipam.ResAffinities) + " " + Quote(bare[0].Name) + "   # NotFound",
 		}
 		for _, a := range bare[:min(len(bare), commandLimit)] {

@@ -89,6 +89,52 @@ func TestOrphanAffinities(t *testing.T) {
 	}
 }
 
+// An affinity of a gone node, without a block of that node: the collector never
+// finds it, and only deleting it helps, unless its block could not be used.
+func TestAffinitiesOfGoneNodes(t *testing.T) {
+	const del, collect = "kubectl delete blockaffinities.crd.projectcalico.org gone-x", "get deployment calico-kube-controllers"
+	for _, tc := range []struct {
+		name, detail, note string
+		deletes            bool
+		build              func(*lab)
+	}{
+		{"no block there", "1 affinity without a block", "no block is there", true, func(*lab) {}},
+		{"another node's block", "1 affinity for blocks that are not theirs", "the block is n1's", true, func(l *lab) { l.block("10.0.1.0/26", "n1") }},
+		{"nobody's block", "1 affinity for blocks that are not theirs", "the block is nobody's", true, func(l *lab) { l.block("10.0.1.0/26", "") }},
+		{"a block that could not be used", "0 blocks of 1 node", "its block could not be used", false, func(l *lab) {
+			l.Rejected = []ipam.ObjectError{{Kind: "IPAMBlock", Name: "10-0-1-0-26", Message: "broken"}}
+		}},
+	} {
+		l := busy()
+		tc.build(l)
+		l.Affinities = append(l.Affinities, ipam.Affinity{Name: "gone-x", Node: "gone", Type: "host", CIDR: netip.MustParsePrefix("10.0.1.0/26")})
+		out := l.run(orphanAffinities())
+		want(t, tc.name, out, "medium Cluster/lab")
+		f := out.Findings[0]
+		cmds := commandText(f.Remediation)
+		if !strings.Contains(f.Detail, tc.detail) || strings.Contains(cmds, del) != tc.deletes || strings.Contains(cmds, collect) || !strings.Contains(f.Affected[1].Note, tc.note) {
+			t.Errorf("%s: %s\n%v\n%s", tc.name, f.Detail, f.Affected, cmds)
+		}
+	}
+}
+
+// Without any node nothing says that the others are gone, and nothing runs that
+// could collect; where no node owns anything there is nothing to ask.
+func TestClusterWithoutNodes(t *testing.T) {
+	for _, c := range []Check{orphanAffinities(), ipamGC()} {
+		l := busy()
+		l.Workloads[0].Available, l.Nodes, l.Pods = 0, nil, nil
+		l.leaked("10.0.0.5", "n1", 2*time.Hour)
+		if out := l.run(c); out.Status != StatusUnknown || !strings.Contains(out.Reason, noNodeListed) {
+			t.Errorf("%s with blocks: %s %s %+v", c.ID, out.Status, out.Reason, out.Findings)
+		}
+		l.Blocks, l.Affinities = nil, nil
+		if out := l.run(c); out.Status != StatusOK {
+			t.Errorf("%s without blocks: %s %s", c.ID, out.Status, out.Reason)
+		}
+	}
+}
+
 // Two hundred and forty gone nodes are one finding with the figures.
 func TestOrphansAreOneFinding(t *testing.T) {
 	l := newLab(4)

@@ -212,13 +212,14 @@ func TestJobDoesNotRetryWhatARetryCannotMend(t *testing.T) {
 	job := read[batchv1.CronJob](t, base+"/cronjob.yaml").Spec.JobTemplate.Spec
 	name := "ipamaudit"
 	want := &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
-		{
-			Action:      batchv1.PodFailurePolicyActionFailJob,
-			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{ContainerName: &name, Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{2, 3}},
-		},
+		// In this order: what is interrupted by a drain ends with 3, too.
 		{
 			Action:          batchv1.PodFailurePolicyActionIgnore,
 			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
+		},
+		{
+			Action:      batchv1.PodFailurePolicyActionFailJob,
+			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{ContainerName: &name, Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{2, 3}},
 		},
 	}}
 	if diff := cmp.Diff(want, job.PodFailurePolicy); diff != "" {

@@ -47,6 +47,10 @@ func TestRoleKeepsTheState(t *testing.T) {
 		}
 		unlock()
 	}
+	asked := map[string]bool{} // by doctor
+	for _, a := range state.NewConfigMap(client, role.Namespace, c.State.ConfigMap.Name, state.ConfigMapOptions{}).Access() {
+		asked[a.Verb+" "+a.Resource+" "+a.Name] = true
+	}
 	seen := map[string]bool{}
 	for _, action := range client.Actions() {
 		name := ""
@@ -59,6 +63,9 @@ func TestRoleKeepsTheState(t *testing.T) {
 			}
 		}
 		seen[action.GetVerb()+" "+action.GetResource().Resource] = true
+		if what := action.GetVerb() + " " + action.GetResource().Resource + " " + name; !asked[what] {
+			t.Errorf("doctor does not ask whether it may %s", what)
+		}
 		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
 			return slices.Contains(r.APIGroups, action.GetResource().Group) && slices.Contains(r.Resources, action.GetResource().Resource) &&
 				slices.Contains(r.Verbs, action.GetVerb()) && (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, name))

@@ -401,6 +401,9 @@ type Event struct {
 type Workload struct {
 	Kind, Namespace, Name string
 	Desired, Available    int
+	// UnavailableSince is since when a Deployment says that it is not available;
+	// zero where it does not say so.
+	UnavailableSince time.Time
 	// Env are the literal environment variables of its containers.
 	Env map[string]string
 	// Image of the first container.

@@ -43,10 +43,10 @@ func (p storyPage) node(s *explain.Story, n *explain.Node) {
 	}
 	p.nodePools(n)
 	p.nodeBlocks(n)
-	p.uses("borrowed here", "addresses out of other nodes' blocks", n.Borrowed, func(u explain.Use) []string {
+	p.uses("borrowed here", "out of other nodes' blocks", n.Borrowed, func(u explain.Use) []string {
 		return []string{u.IP.String(), u.Who, fmt.Sprintf("from %s of %s", u.Block, u.Owner)}
 	})
-	p.uses("lent out", "addresses of its blocks that other nodes use", n.Lent, func(u explain.Use) []string {
+	p.uses("lent out", "of its blocks that other nodes use", n.Lent, func(u explain.Use) []string {
 		return []string{u.IP.String(), u.Who, fmt.Sprintf("on %s, from %s", u.Node, u.Block)}
 	})
 	for _, a := range n.Foreign {
@@ -162,7 +162,11 @@ func (p storyPage) uses(title, right string, list []explain.Use, row func(explai
 	if len(list) == 0 {
 		return
 	}
-	p.heading(title, fmt.Sprintf("%s %s", text.Int(len(list)), right))
+	noun := " addresses "
+	if len(list) == 1 {
+		noun = " address "
+	}
+	p.heading(title, text.Int(len(list))+noun+right)
 	rows := make([][]string, 0, len(list))
 	for i, u := range list {
 		if i == storyRows {

@@ -361,10 +361,17 @@ type workloadObject struct {
 		} `json:"template,omitzero"`
 	} `json:"spec,omitzero"`
 	Status struct {
-		AvailableReplicas      int `json:"availableReplicas,omitzero"`
-		DesiredNumberScheduled int `json:"desiredNumberScheduled,omitzero"`
-		NumberAvailable        int `json:"numberAvailable,omitzero"`
+		AvailableReplicas      int                 `json:"availableReplicas,omitzero"`
+		DesiredNumberScheduled int                 `json:"desiredNumberScheduled,omitzero"`
+		NumberAvailable        int                 `json:"numberAvailable,omitzero"`
+		Conditions             []workloadCondition `json:"conditions,omitzero"`
 	} `json:"status,omitzero"`
+}
+
+type workloadCondition struct {
+	Type   string `json:"type"`
+	Status string `json:"status"`
+	Since  stamp  `json:"lastTransitionTime,omitzero"`
 }
 
 type envVar struct {
@@ -416,6 +423,11 @@ func (b *Builder) workload(o *Object, r ipam.Resource, kind string) error {
 		out.Desired, out.Available = 1, w.Status.AvailableReplicas
 		if w.Spec.Replicas != nil {
 			out.Desired = *w.Spec.Replicas
+		}
+		for _, c := range w.Status.Conditions {
+			if c.Type == "Available" && c.Status == "False" {
+				out.UnavailableSince = c.Since.Time
+			}
 		}
 	}
 	containers := w.Spec.Template.Spec.Containers

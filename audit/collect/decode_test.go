@@ -258,13 +258,13 @@ func TestEventsKept(t *testing.T) {
 }
 
 func TestWorkloads(t *testing.T) {
-	s := read(t, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"calico-kube-controllers","namespace":"kube-system"},"spec":{"template":{"spec":{"containers":[{"image":"i","env":[{"name":"ENABLED_CONTROLLERS","value":"node"},{"name":"ETCD_KEY","value":"x"}]}]}}},"status":{"availableReplicas":0}}
+	s := read(t, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"calico-kube-controllers","namespace":"kube-system"},"spec":{"template":{"spec":{"containers":[{"image":"i","env":[{"name":"ENABLED_CONTROLLERS","value":"node"},{"name":"ETCD_KEY","value":"x"}]}]}}},"status":{"availableReplicas":0,"conditions":[{"type":"Progressing","status":"False","lastTransitionTime":"2026-01-01T00:00:00Z"},{"type":"Available","status":"False","lastTransitionTime":"2026-02-01T00:00:00Z"}]}}
 	{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"x","namespace":"kube-system","labels":{"k8s-app":"canal"}},"status":{"desiredNumberScheduled":3,"numberAvailable":2}}
 	{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"s"},"spec":{"replicas":9}}`)
 	if len(s.Workloads) != 2 {
 		t.Fatalf("%+v", s.Workloads)
 	}
-	if w := s.Workloads[0]; w.Desired != 1 || w.Available != 0 || w.Image != "i" || len(w.Env) != 1 || w.Env["ENABLED_CONTROLLERS"] != "node" {
+	if w := s.Workloads[0]; !w.UnavailableSince.Equal(time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)) || w.Desired != 1 || w.Available != 0 || w.Image != "i" || len(w.Env) != 1 || w.Env["ENABLED_CONTROLLERS"] != "node" {
 		t.Errorf("%+v", w)
 	}
 	if w := s.Workloads[1]; w.Kind != "DaemonSet" || w.Desired != 3 || w.Available != 2 {

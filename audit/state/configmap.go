@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	authv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,6 +94,24 @@ func (c *ConfigMap) place() place {
 		advice: fmt.Sprintf("To go on without it, keep a copy (%s) and delete it. %s", get, startAfresh),
 	}
 }
+
+// Access is what the account of a run must be allowed for this.
+func (c *ConfigMap) Access() []authv1.ResourceAttributes {
+	var out []authv1.ResourceAttributes
+	for _, verb := range []string{"get", "create", "update"} {
+		name := c.name
+		if verb == "create" {
+			name = "" // RBAC cannot limit it to a name
+		}
+		out = append(out,
+			authv1.ResourceAttributes{Verb: verb, Resource: "configmaps", Namespace: c.namespace, Name: name},
+			authv1.ResourceAttributes{Verb: verb, Group: "coordination.k8s.io", Resource: "leases", Namespace: c.namespace, Name: name})
+	}
+	return out
+}
+
+// Client is the client of the cluster that holds it.
+func (c *ConfigMap) Client() kubernetes.Interface { return c.client }
 
 // Lock takes the Lease. While another run holds it Lock watches until that run
 // renews, which means that it lives (ErrLocked), or has not renewed for the

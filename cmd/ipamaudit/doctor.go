@@ -16,6 +16,7 @@ import (
 
 	"ipamaudit/audit"
 	"ipamaudit/audit/config"
+	"ipamaudit/audit/state"
 	"ipamaudit/checks"
 	"ipamaudit/ipam"
 	"ipamaudit/report/text"
@@ -194,7 +195,7 @@ func may(ctx context.Context, client kubernetes.Interface, access authv1.Resourc
 	return review.Status.Allowed, nil
 }
 
-// state reads the state and tries the lock, and changes nothing.
+// state reads the state, asks whether it may be written, and changes nothing.
 func (d *diagnosis) state(ctx context.Context, c *config.Config) {
 	fmt.Fprintln(d.a.out, "state")
 	store, err := openStore(c.State, d.a.logger(c.Log, true))
@@ -209,5 +210,25 @@ func (d *diagnosis) state(ctx context.Context, c *config.Config) {
 		d.gap(&d.notify, "the state cannot be read", "%s", text.Terminal(err.Error()))
 		return
 	}
+	if held, is := store.(*state.ConfigMap); is && !d.mayWrite(ctx, held) {
+		return
+	}
 	d.good("%s", text.Terminal(store.String()))
+}
+
+// mayWrite asks for each right that a run needs to keep its state.
+func (d *diagnosis) mayWrite(ctx context.Context, store *state.ConfigMap) bool {
+	fine := true
+	for _, access := range store.Access() {
+		what := strings.TrimSpace(access.Verb + " " + access.Resource + " " + access.Name)
+		ok, err := may(ctx, store.Client(), access)
+		switch {
+		case err != nil:
+			d.gap(&d.notify, "the state cannot be written", "cannot ask whether it may %s: %s", what, text.Terminal(err.Error()))
+		case !ok:
+			d.gap(&d.notify, "the state cannot be written", "may not %s in namespace %s: %s cannot be kept\n           deploy/kustomize/role.yaml", what, access.Namespace, text.Terminal(store.String()))
+		}
+		fine = fine && ok && err == nil
+	}
+	return fine
 }

@@ -56,6 +56,11 @@ type Options struct {
 	// a kubelet's rights. Those programs come from the places of FindKubectl.
 	Node string
 
+	// Controllers runs the controller manager and the scheduler; Node does, too.
+	Controllers bool
+
+	Address netip.Addr // another one that the API server's certificate is good for
+
 	APIServerFlags, EtcdFlags []string // appended to the bed's own
 }
 
@@ -130,7 +135,7 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := c.installCalico(ctx, o.Calico, o.MinimalCRDs); err != nil || o.Node == "" {
+	if err := c.installCalico(ctx, o.Calico, o.MinimalCRDs); err != nil || !o.Controllers && o.Node == "" {
 		return err
 	}
 	return c.startManagers()
@@ -142,7 +147,11 @@ func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
 // is trusted by nobody else, the key that signs ServiceAccount tokens, the
 // static tokens, and the audit policy.
 func (c *Cluster) writeFiles(o Options) error {
-	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1), serviceIP}, []string{"localhost"})
+	addresses := []net.IP{net.IPv4(127, 0, 0, 1), serviceIP}
+	if o.Address.IsValid() {
+		addresses = append(addresses, o.Address.AsSlice())
+	}
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("127.0.0.1", addresses, []string{"localhost"})
 	if err != nil {
 		return fmt.Errorf("make a serving certificate: %w", err)
 	}
@@ -217,9 +226,10 @@ func (c *Cluster) startServers(ctx context.Context, o Options) error {
 		// as not ready, the priority and runtime class of a pod may not exist here.
 		"--disable-admission-plugins=TaintNodesByCondition,Priority,RuntimeClass",
 	}
-	if o.Node == "" {
+	if !o.Controllers && o.Node == "" {
 		flags = append(flags, "--disable-admission-plugins=ServiceAccount") // no controller makes them
-	} else {
+	}
+	if o.Node != "" {
 		flags = append(flags, "--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction",
 			"--kubelet-preferred-address-types=InternalIP")
 	}

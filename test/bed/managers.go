@@ -22,8 +22,8 @@ func (c *Cluster) startManagers() error {
 	}
 	for name, flags := range map[string][]string{
 		"kube-controller-manager": {
-			"--controllers=cronjob-controller,job-controller,daemonset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller",
-			"--root-ca-file=" + c.path("ca.crt"),
+			"--controllers=cronjob-controller,job-controller,daemonset-controller,serviceaccount-controller,serviceaccount-token-controller,root-ca-certificate-publisher-controller",
+			"--root-ca-file=" + c.path("ca.crt"), "--service-account-private-key-file=" + c.path("serviceaccounts.key"),
 		},
 		"kube-scheduler": nil,
 	} {

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -90,12 +89,15 @@ func (n *Namespace) TryIP(ctx context.Context, args string) (string, error) {
 // that pods expect it at, and returns its URL there.
 func (n *Namespace) Service(t testing.TB, c *Cluster) string {
 	t.Helper()
-	n.IP(t, "addr add "+serviceIP.String()+"/32 dev lo")
-	listener, err := n.listen(t.Context(), net.JoinHostPort(serviceIP.String(), "443"))
-	if err != nil {
-		t.Fatalf("listen in the namespace: %v", err)
-	}
-	t.Cleanup(func() { listener.Close() })
+	return n.Forward(t, c, netip.AddrPortFrom(netip.AddrFrom4([4]byte(serviceIP.To4())), 443))
+}
+
+// Forward makes the cluster's API server answer in the namespace at an address,
+// and returns its URL there. The certificate must be good for it: see
+// Options.Address.
+func (n *Namespace) Forward(t testing.TB, c *Cluster, at netip.AddrPort) string {
+	t.Helper()
+	listener := n.Listen(t, at)
 	go func() {
 		for {
 			in, err := listener.Accept()
@@ -111,17 +113,23 @@ func (n *Namespace) Service(t testing.TB, c *Cluster) string {
 			go func() { _, _ = io.Copy(out, in); out.Close() }()
 		}
 	}()
-	return "https://" + serviceIP.String()
+	return "https://" + strings.TrimSuffix(at.String(), ":443")
 }
 
-// Holds tells of a process, by its directory in /proc, whether it is in the namespace.
-func (n *Namespace) Holds(process string) bool {
-	own, err := os.Stat("/run/netns/" + n.Name)
-	if err != nil {
-		return false
+// Listen opens a socket in the namespace that closes with the test. An address
+// that the namespace does not have is given to it: its pods reach it, the machine
+// does not.
+func (n *Namespace) Listen(t testing.TB, at netip.AddrPort) net.Listener {
+	t.Helper()
+	if at.Addr() != n.Inside {
+		n.IP(t, "addr replace "+at.Addr().String()+"/32 dev lo")
 	}
-	its, err := os.Stat(filepath.Join(process, "ns", "net"))
-	return err == nil && os.SameFile(own, its)
+	listener, err := n.listen(t.Context(), at.String())
+	if err != nil {
+		t.Fatalf("listen in the namespace: %v", err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	return listener
 }
 
 // listen opens a socket from a thread that visits the namespace. It comes back,

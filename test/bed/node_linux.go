@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -166,6 +168,22 @@ func (n *Node) start(ctx context.Context) (err error) {
 		}
 		return nil
 	})
+}
+
+// Runs tells of a process, by its directory in /proc, whether it descends from the node's first.
+func (n *Node) Runs(process string) bool {
+	first := strconv.Itoa(n.process.cmd.Process.Pid)
+	for pid := filepath.Base(process); pid != first; {
+		status, err := os.ReadFile("/proc/" + pid + "/status")
+		if err != nil {
+			return false
+		}
+		_, parent, _ := strings.Cut(string(status), "\nPPid:")
+		if pid, _, _ = strings.Cut(strings.TrimSpace(parent), "\n"); pid == "0" || pid == "" {
+			return false
+		}
+	}
+	return true
 }
 
 func (n *Node) name() string { return n.c.node.Name[len("system:node:"):] }

@@ -9,8 +9,12 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 )
 
 // storedAt is where etcd has the objects of a built-in kind. Calico's are below
@@ -26,7 +30,8 @@ var plurals = map[string]string{"BlockAffinity": "blockaffinities"}
 // Replay replaces everything in the cluster by these objects, as they were:
 // unlike Load it keeps UIDs, creation and deletion timestamps, and it moves all
 // times in them, so that what was recorded at asOf is as old now as it was then.
-// It writes straight into etcd; only what validation asks for is completed.
+// It writes straight into etcd; only what validation asks for is completed. It
+// returns when the API server shows the nodes.
 func (c *Cluster) Replay(ctx context.Context, objects []*unstructured.Unstructured, asOf time.Time) error {
 	for _, gv := range []CalicoAPI{CalicoV1, CalicoV3} {
 		group, _, _ := strings.Cut(string(gv), "/")
@@ -66,7 +71,37 @@ func (c *Cluster) Replay(ctx context.Context, objects []*unstructured.Unstructur
 	for key, value := range stored {
 		pairs = append(pairs, Pair{Key: key, Value: value})
 	}
-	return c.Put(ctx, pairs)
+	if err := c.Put(ctx, pairs); err != nil {
+		return err
+	}
+	return c.shows(ctx, objects)
+}
+
+// shows waits until the API server lists the nodes among objects and no other:
+// what is put into etcd behind its back has to reach its cache.
+func (c *Cluster) shows(ctx context.Context, objects []*unstructured.Unstructured) error {
+	want := map[string]bool{}
+	for _, o := range objects {
+		if o.GetKind() == "Node" && o.GetAPIVersion() == "v1" {
+			want[o.GetName()] = true
+		}
+	}
+	client, err := dynamic.NewForConfig(c.Admin())
+	if err != nil {
+		return err
+	}
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		list, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, fmt.Errorf("what was replayed into %s: %w", c.Name, err)
+		}
+		for i := range list.Items {
+			if !want[list.Items[i].GetName()] {
+				return false, nil
+			}
+		}
+		return len(list.Items) == len(want), nil
+	})
 }
 
 func keyOf(o *unstructured.Unstructured) string {

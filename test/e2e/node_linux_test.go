@@ -37,7 +37,7 @@ func TestNode(t *testing.T) {
 	bed.NeedsNode(t)
 	needs(t, "run", "explain", "agent")
 	image := shippedImage(t)
-	c := bed.New(t, bed.Options{Name: "kubestage", Calico: bed.CalicoV1, Node: realNode})
+	c := bed.New(t, bed.Options{Name: "kubestage", Calico: bed.CalicoV1, Node: realNode, Audit: true})
 	if err := c.Load(t.Context(), bed.Kubestage(bed.CalicoV1)); err != nil {
 		t.Fatal(err)
 	}
@@ -69,11 +69,15 @@ func TestNode(t *testing.T) {
 		}
 		n.tell(t, c, account, "exec", "{exec: {enabled: true}}")
 	})
-	account := shippedAccount(t, c)
-	manifests := render(t, "deploy/agent")
-	if err := c.Apply(t.Context(), false, manifests...); err != nil {
+	in := newInstallation(t, n, bed.Context{Name: "hub", Config: c.Admin()})
+	in.install(t)
+	in.paste(t, "docs/routes.md", "kubectl apply -k deploy/agent")
+	token, err := c.Token(t.Context(), auditNamespace, "ipamaudit", time.Hour)
+	if err != nil {
 		t.Fatal(err)
 	}
+	account := c.As(token)
+	manifests := render(t, "deploy/agent")
 	t.Run("the agent's DaemonSet", func(t *testing.T) {
 		n.published(t, "") // after up to agent.DefaultPoll, so that many agents do not write at once
 		_, limit := agentMemory(t, manifests)
@@ -81,7 +85,14 @@ func TestNode(t *testing.T) {
 		n.hurry(t)
 		n.tell(t, c, account, "agent", "{agent: {namespace: "+agentNamespace+"}}")
 	})
-	t.Run("the CronJob", func(t *testing.T) { n.nightly(t) })
+	t.Run("the CronJob", func(t *testing.T) { in.nightly(t) })
+	t.Run("a hub", func(t *testing.T) { in.hub(t, c) })
+	t.Run("on the host's network", func(t *testing.T) { in.hostNetwork(t) })
+	t.Run("rights", func(t *testing.T) {
+		role := only[rbacv1.Role](t, render(t, "deploy/kustomize"), "Role")
+		wantRights(t, c, "system:serviceaccount:ipamaudit:ipamaudit", role.Rules)
+		wantRights(t, c, "system:serviceaccount:ipamaudit-agent:ipamaudit-agent", only[rbacv1.ClusterRole](t, manifests, "ClusterRole").Rules)
+	})
 }
 
 // shippedImage is the image that `make image` makes, under the name that the
@@ -287,18 +298,9 @@ func (n *storyNode) hurry(t *testing.T) {
 // memory, in bytes.
 func (n *storyNode) confined(t *testing.T, verb string, limit int) {
 	t.Helper()
-	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := 0
-	for _, path := range processes {
-		cmdline, _ := os.ReadFile(path) // it may have ended
-		if !strings.HasPrefix(string(cmdline), "/ipamaudit\x00"+verb+"\x00") || !n.Namespace.Holds(filepath.Dir(path)) {
-			continue
-		}
-		found++
-		status, err := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
+	found := n.processes(t, verb)
+	for _, path := range found {
+		status, err := os.ReadFile(filepath.Join(path, "status"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,20 +311,37 @@ func (n *storyNode) confined(t *testing.T, verb string, limit int) {
 				t.Errorf("%s: the process does not have %q: %s", path, want, text)
 			}
 		}
-		mounts, err := os.ReadFile(filepath.Join(filepath.Dir(path), "mounts"))
+		mounts, err := os.ReadFile(filepath.Join(path, "mounts"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(mounts), "overlay / overlay ro,") {
 			t.Errorf("%s: its root can be written to:\n%s", path, mounts)
 		}
-		if got := memoryLimit(t, filepath.Dir(path)); got != limit {
+		if got := memoryLimit(t, path); got != limit {
 			t.Errorf("%s: it may have %d bytes of memory, want %d", path, got, limit)
 		}
 	}
-	if found != 1 {
-		t.Errorf("%d processes `ipamaudit %s` on the node, want 1", found, verb)
+	if len(found) != 1 {
+		t.Errorf("%d processes `ipamaudit %s` on the node, want 1", len(found), verb)
 	}
+}
+
+// processes are the directories in /proc of those on the node that run a verb.
+func (n *storyNode) processes(t *testing.T, verb string) []string {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, path := range all {
+		cmdline, _ := os.ReadFile(path) // it may have ended
+		if strings.HasPrefix(string(cmdline), "/ipamaudit\x00"+verb+"\x00") && n.Runs(filepath.Dir(path)) {
+			out = append(out, filepath.Dir(path))
+		}
+	}
+	return out
 }
 
 // memoryLimit is that of a process's cgroup, of version 1 or 2.
@@ -350,71 +369,6 @@ func memoryLimit(t *testing.T, process string) int {
 	}
 	t.Fatalf("%s is in no cgroup with a limit of memory:\n%s", process, groups)
 	return 0
-}
-
-// nightly has the shipped CronJob audit the cluster that it runs in.
-func (n *storyNode) nightly(t *testing.T) {
-	t.Helper()
-	const namespace = "ipamaudit"
-	nodes, err := n.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, node := range nodes.Items {
-		patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, node.Name != realNode) // the others exist on paper only
-		if _, err := n.kube.CoreV1().Nodes().Patch(t.Context(), node.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	config, err := n.kube.CoreV1().ConfigMaps(namespace).Get(t.Context(), "ipamaudit", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const here = "    inCluster: true\n"
-	if !strings.Contains(config.Data["config.yaml"], here) {
-		t.Fatalf("the shipped configuration is another now:\n%s", config.Data["config.yaml"])
-	}
-	config.Data["config.yaml"] = strings.Replace(config.Data["config.yaml"], here, here+"    routes: {agent: {namespace: "+agentNamespace+"}}\n", 1)
-	if _, err := n.kube.CoreV1().ConfigMaps(namespace).Update(t.Context(), config, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	cron, err := n.kube.BatchV1().CronJobs(namespace).Get(t.Context(), "ipamaudit", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// kubectl create job --from=cronjob/ipamaudit first-look
-	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
-		Name: "first-look", Annotations: map[string]string{"cronjob.kubernetes.io/instantiate": "manual"},
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cron, batchv1.SchemeGroupVersion.WithKind("CronJob"))},
-	}, Spec: cron.Spec.JobTemplate.Spec}
-	start := time.Now()
-	if _, err := n.kube.BatchV1().Jobs(namespace).Create(t.Context(), job, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the Job ends", func() error {
-		job, err := n.kube.BatchV1().Jobs(namespace).Get(t.Context(), "first-look", metav1.GetOptions{})
-		if err == nil && job.Status.Succeeded+job.Status.Failed == 0 {
-			err = fmt.Errorf("%+v", job.Status)
-		}
-		return err
-	})
-	t.Logf("the Job ended after %s", time.Since(start).Round(time.Millisecond))
-	ended, err := n.kube.BatchV1().Jobs(namespace).Get(t.Context(), "first-look", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := n.log(t, namespace)
-	if ended.Status.Succeeded != 1 {
-		t.Fatalf("%+v\n%s", ended.Status, log)
-	}
-	for _, want := range []string{"blackholed-routes", "Node " + realNode + " drops traffic to running pods"} {
-		if !strings.Contains(log, want) {
-			t.Errorf("its log does not say %q:\n%s", want, log)
-		}
-	}
-	if _, err := n.kube.CoreV1().ConfigMaps(namespace).Get(t.Context(), "ipamaudit-state", metav1.GetOptions{}); err != nil {
-		t.Errorf("what the next night compares with: %v", err)
-	}
 }
 
 // eventually waits for something that others do.
