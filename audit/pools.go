@@ -2,8 +2,12 @@ package audit
 
 import "ipamaudit/ipam"
 
-// poolReports is the arithmetic of every pool, in the snapshot's order.
+// poolReports is the arithmetic of every pool, in the snapshot's order. Without
+// the blocks there is none: every pool would look empty.
 func poolReports(s *ipam.Snapshot) []PoolReport {
+	if !s.Coverage.Read(ipam.ResBlocks) {
+		return []PoolReport{}
+	}
 	out := make([]PoolReport, 0, len(s.Pools))
 	for i := range s.Pools {
 		p := &s.Pools[i]

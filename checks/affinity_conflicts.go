@@ -47,6 +47,7 @@ func affinityConflicts() Check {
 		Related: []Related{
 			{"route-disagreement", "Do blocks and affinities agree, and only the nodes' routes lead elsewhere?"},
 			{"orphan-affinities", "Is the other owner a node that no longer exists?"},
+			{"blackholed-routes", "Does one node alone claim it, and the pod borrows its address from there (`calicoctl ipam show --show-borrowed` lists it)?"},
 			{"block-layout", "Do the blocks have several sizes, or overlap?"},
 		},
 		References: []string{
@@ -479,14 +480,21 @@ func (cl *claims) ownState(in *Input) []conflict {
 		if used == 0 {
 			out.severity = Low
 		}
-		out.steps = []Step{{
-			Title:    "See whether it completes by itself; restart kube-controllers if it does not",
-			Commands: []string{"kubectl get pods -A -l k8s-app=calico-kube-controllers"},
-			Risk:     Safe, Verify: verify,
-		}}
+		out.steps = []Step{
+			{
+				Title:    "See whether it completes by itself within some minutes, as it does where kube-controllers runs",
+				Commands: []string{"kubectl get pods -A -l k8s-app=calico-kube-controllers"},
+				Risk:     Safe, Verify: verify,
+			},
+			{
+				Title:    "Only if it does not: restart kube-controllers, which tries again. Policy and pods are not touched",
+				Commands: []string{"kubectl delete pod -A -l k8s-app=calico-kube-controllers"},
+				Risk:     Disruptive, Verify: verify,
+			},
+		}
 		if used == 0 {
 			out.steps = append(out.steps, Step{
-				Title:    "Only if it does not: delete the empty block by hand; while the datastore is locked no pod can start",
+				Title:    "Only if it still does not: delete the empty block by hand; while the datastore is locked no pod can start",
 				Commands: c.deleteEmptyBlock(cl.block, a), Risk: Destructive,
 				Verify: "A changed object answers Conflict: then look again. " + c.showBlocks() + " no longer lists it.",
 			})

@@ -332,7 +332,7 @@ func serviceRanges(c commands) string {
 
 // carryStep is the mildest cure.
 func carryStep(c commands) Step {
-	return routingStep(c, "If the network can carry host routes, that alone brings the traffic back, without touching a pod; for a pod with a fixed (static) address, which comes back to the same block, nothing else does")
+	return routingStep(c, "If the network can carry host routes (where no eBGP peer is listed, and the nodes have a mesh, it does: go on with the next step), that alone brings the traffic back, without touching a pod; for a pod with a fixed (static) address, which comes back to the same block, nothing else does")
 }
 
 func lookStep(node, ip string) Step {

@@ -274,7 +274,7 @@ func borrowedSteps(c commands, p *ipam.Pool, node string, uses []borrowedUse) []
 
 // routingStep makes BGP carry host routes; it leaves IPAM alone.
 func routingStep(c commands, title string) Step {
-	cmds := []string{"calicoctl get bgppeers -o wide"}
+	cmds := []string{"calicoctl get bgppeers -o wide   # none, or all of the nodes' own AS: there is no eBGP peer to patch"}
 	if !c.version.Lacks(ipam.OwnASAllowed) {
 		cmds = append(cmds, `calicoctl patch bgppeer PEER -p '{"spec":{"numAllowedLocalASNumbers":1}}'   # for each eBGP peer; since v3.23`)
 	}

@@ -75,6 +75,11 @@ func (c commands) blocksPerNode() string {
 	return "kubectl get " + c.resource(ipam.ResBlocks) + " -o custom-columns=OWNER:.spec.affinity --no-headers | sort | uniq -c | sort -rn | head -20   # blocks per node"
 }
 
+// blockSizes lists the pools' block sizes.
+func (c commands) blockSizes() string {
+	return "kubectl get " + c.resource(ipam.ResPools) + " -o custom-columns=NAME:.metadata.name,SIZE:.spec.blockSize   # 26: 64 addresses in a block, 32: one"
+}
+
 // nodesAgainstOwners prints the nodes without a block and the owners of blocks
 // that are no nodes. What could not be read shows as a difference, never as calm.
 func (c commands) nodesAgainstOwners() string {

@@ -77,7 +77,7 @@ func (c Check) remediationText() string {
 	}
 	b.WriteString("**Only the steps under what you see**; a finding carries those that apply, with the real names, for the Calico version that was read.\n")
 	cases := c.Cases()
-	if len(cases) > 2 {
+	if len(cases) > 1 {
 		b.WriteString("\n")
 		for _, one := range cases {
 			label, others, _ := strings.Cut(one.When, " · ")

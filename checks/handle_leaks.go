@@ -212,8 +212,8 @@ func handleSteps(c commands, in *Input, leaked []*ipam.Handle, missing []ipam.Al
 		}
 		hold := []Step{{
 			Title:    "Those without a handle that are in use stay until their pods are gone; then release them one by one",
-			Commands: []string{again("--check handle-leaks")},
-			Risk:     Safe, Verify: "The finding lists them with their pods.",
+			Commands: []string{"calicoctl ipam check --show-problem-ips"},
+			Risk:     Safe, Verify: "Those that the finding lists with their pods are released, and it counts no handle without a resource.",
 		}}
 		if len(unused) > 0 {
 			title := "Release the addresses that have no handle and no user, one by one: no collector frees them. Those of running pods wait until the pod is gone"

@@ -267,7 +267,7 @@ func borrowSetting(in *Input) (setting, bool) {
 	if borrowed > fixed {
 		s.steps = append(s.steps, Step{
 			Title:    "Recreate the pods that borrow: strict affinity heals nothing that exists. The findings of borrowed-ips name them",
-			Commands: []string{again("--check borrowed-ips")}, Risk: Safe, Verify: c.showBorrowed() + "   # empty",
+			Commands: []string{c.showBorrowed()}, Risk: Safe, Verify: c.showBorrowed() + "   # empty",
 		})
 	}
 	if fixed > 0 {

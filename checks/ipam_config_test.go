@@ -95,7 +95,7 @@ func TestIPAMConfigRemedy(t *testing.T) {
 	if text := commandText(fabric().run(ipamConfig()).Findings[0].Remediation); strings.Contains(text, "calicoctl create") || !strings.Contains(text, "strictaffinity=true") {
 		t.Errorf("blocks are free:\n%s", text)
 	}
-	if text := commandText(staging().run(ipamConfig()).Findings[0].Remediation); !order(text, "calicoctl create", "borrowed-ips", "strictaffinity=true") {
+	if text := commandText(staging().run(ipamConfig()).Findings[0].Remediation); !order(text, "calicoctl create", "--show-borrowed", "strictaffinity=true") {
 		t.Errorf("capacity, then the borrowers, then strict affinity:\n%s", text)
 	}
 	// Strict affinity would keep pods with fixed addresses from starting.

@@ -73,7 +73,7 @@ func runIPAMData(in *Input) Result {
 		return Result{Findings: []Finding{{
 			Severity: severity, Evidence: Inferred, Subject: subject, Title: "Addresses come from host-local, not from Calico IPAM",
 			Detail: detail,
-			Remediation: []Step{whichIPAMStep(commandsFor(in.Snapshot)), {Title: "host-local keeps its leases on each node, one file per address", Commands: []string{"ls /var/lib/cni/networks/*/ | wc -l   # on the node"},
+			Remediation: []Step{whichIPAMStep(commandsFor(in.Snapshot)), {Title: "host-local keeps its leases on each node, one file per address", Commands: []string{countLeases("NODE")},
 				Risk: Safe, Verify: "Fewer files than addresses in the node's podCIDR."}},
 		}}}
 	case ipam.UnknownIPAM:
@@ -135,35 +135,6 @@ func dataLostSteps(c commands) []Step {
 			Title:    "Only when pools and blocks are back: unlock, and at once recreate, node by node, the pods that the check still lists: until then their addresses may be given out again",
 			Commands: []string{"calicoctl ipam check --show-problem-ips", c.unlock()},
 			Risk:     Disruptive, Verify: "calicoctl ipam check   # no in-use address without an allocation",
-		},
-	}
-}
-
-// leaseSteps mend a node whose leases of host-local were deleted under running
-// pods, as the init container upgrade-ipam does (projectcalico/calico#11702).
-func leaseSteps(node string) []Step {
-	return []Step{
-		{
-			Title: "See whether calico-node has the init container upgrade-ipam, which books host-local's leases and then deletes them when it starts: with host-local take it out where Calico is installed from (manifest, chart, installer)",
-			Commands: []string{
-				"kubectl get daemonsets -A -o custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,INIT:.spec.template.spec.initContainers[*].name | grep -E 'INIT|upgrade-ipam'",
-			},
-			Risk: Safe, Verify: "No DaemonSet has it any more, and stays so.",
-		},
-		{
-			Title:    "Compare leases and sandboxes: each lease file holds the ID of one",
-			Commands: hostLocalSteps(node)[0].Commands,
-			Risk:     Safe, Verify: "Fewer files than sandboxes: the running pods' addresses are given out again.",
-		},
-		{
-			Title: "Node by node, recreate what runs: drain it, and delete the DaemonSets' pods that have an address of the node's range as well, since a drain leaves them",
-			Commands: []string{
-				"kubectl drain " + Quote(node) + " --ignore-daemonsets",
-				"kubectl get pods -A -o custom-columns=NAMESPACE:.metadata.namespace,POD:.metadata.name,HOST:.spec.hostNetwork --field-selector spec.nodeName=" + Quote(node) + "   # what is left; HOST true has the node's address and may stay",
-				"kubectl -n NAMESPACE delete pod POD   # each of the others",
-				"kubectl uncordon " + Quote(node),
-			},
-			Risk: Disruptive, Verify: "As many lease files as pods on the node's range.",
 		},
 	}
 }

@@ -24,7 +24,7 @@ func ipamGC() Check {
 			"When a pod or node vanished is not recorded, so stalled is inferred.",
 		SeverityNote: "Absent: high with addresses or blocks left behind, else medium. Stalled: medium; with one or two addresses low at first and medium in the second run in a row. " +
 			"Without Deployments: unknown. Without any node: nothing can run, and whose the blocks are is unknown.",
-		Skewed:       true,
+		Skewed: true,
 		Uses: []ipam.Resource{ipam.ResDeployments, ipam.ResKubeCtrl, ipam.ResBlocks, ipam.ResHandles, ipam.ResNodes, ipam.ResPods,
 			ipam.ResClusterInfo, ipam.ResPools},
 		SecondLook: "that the collector has stalled or is down",

@@ -146,7 +146,7 @@ func misbookedSteps(c commands, in *Input, nodes, ips []string, pods []*ipam.Pod
 	if _, bare, _ := recreate(c, pods, 0); len(owned)+len(bare) > 0 {
 		steps = append(steps, Step{
 			Title: "Recreate the pods: they come back with addresses that are booked for them" + leftOver(bare, nil),
-			Risk:  Disruptive, Commands: c.evict(owned, commandLimit), Verify: again("--check misbooked-ips"),
+			Risk:  Disruptive, Commands: c.evict(owned, commandLimit), Verify: "calicoctl ipam show --ip=ADDRESS   # for each new one: the record names the node that the pod runs on",
 		})
 	}
 	if hold {

@@ -36,7 +36,7 @@ func nodeBlockLimit() Check {
 				{When: "Nothing leaks: running pods fill the blocks", Steps: roomPerNodeSteps(c, ipam.Config{}, nil, 0)},
 			}
 		},
-		Look: lines(releaseFirst(exampleCommands()).Commands[:3]...),
+		Look: lines(releaseFirst(exampleCommands()).Commands...),
 		Sign: "It is, where a node owns as many blocks as MaxBlocksPerHost says (20 where that is 0 or missing). **If “not actually in use” is far above 0, nothing is wrong with the limit:** release first (`leaked-ips`), a higher one would only leak as well.",
 		Related: []Related{
 			{"node-capacity", "Do running pods fill all the blocks, and nothing leaks?"},
@@ -277,9 +277,9 @@ func limitFinding(in *Input, n *ipam.Node, severity Severity, at []limitUse) Fin
 // would only feed the leak.
 func releaseFirst(c commands) Step {
 	return Step{
-		Title:    "See limit and blocks, and first release what nobody uses: the findings of leaked-ips, orphan-affinities and multi-block-nodes say how and why it leaks",
-		Commands: []string{c.showConfiguration(), c.blocksPerNode(), c.compareUse(), again("--check leaked-ips --check orphan-affinities --check multi-block-nodes")},
-		Risk:     Safe, Verify: c.showBlocks() + "   # the node's blocks have free addresses again",
+		Title:    "See limit, block sizes and blocks, and how much is booked that nobody uses. This step only looks: release that first, as leaked-ips, orphan-affinities and multi-block-nodes say, before you raise a limit",
+		Commands: []string{c.showConfiguration(), c.blockSizes(), c.blocksPerNode(), c.compareUse()},
+		Risk:     Safe, Verify: c.showBlocks() + "   # once it is released the node's blocks have free addresses again",
 	}
 }
 

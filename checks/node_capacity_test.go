@@ -122,8 +122,8 @@ func TestNodeBlockLimitRemedy(t *testing.T) {
 	l = oneNode(32, 20)
 	l.Config.StrictAffinity = true
 	l.leak(10)
-	if text := commandText(l.run(nodeBlockLimit()).Findings[0].Remediation); raises(text) || !strings.Contains(text, "leaked-ips") {
-		t.Errorf("half are leaks:\n%s", text)
+	if steps := l.run(nodeBlockLimit()).Findings[0].Remediation; raises(commandText(steps)) || !strings.Contains(steps[0].Title, "leaked-ips") {
+		t.Errorf("half are leaks:\n%+v", steps)
 	}
 	l.Coverage.Set(ipam.ResPods, ipam.Forbidden, 0, "")
 	if out := l.run(nodeBlockLimit()); len(out.Unseen) == 0 || raises(commandText(out.Findings[0].Remediation)) {

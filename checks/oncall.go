@@ -6,6 +6,10 @@ import (
 	"strings"
 )
 
+// crdGroup is the group of the commands on the pages; Calico v3.32 and later
+// may have its objects in projectcalico.org instead.
+const crdGroup = "crd.projectcalico.org"
+
 // Related is another check that looks alike, or that explains this one.
 type Related struct {
 	ID string
@@ -18,7 +22,14 @@ type Related struct {
 // do follows at once.
 func (c Check) onCallText() string {
 	var b strings.Builder
-	b.WriteString("These commands change nothing:\n\n```bash\n" + c.look() + "\n```\n\n" + c.Sign + "\n\n**Not this?**\n\n")
+	b.WriteString("These commands change nothing")
+	if strings.Contains(c.look(), "."+crdGroup) {
+		b.WriteString("; where the server doesn't have such a resource type, leave out `crd.`")
+		if strings.Contains(c.look(), "ipamconfigs."+crdGroup) {
+			b.WriteString(", and write `ipamconfigurations` for `ipamconfigs`")
+		}
+	}
+	b.WriteString(":\n\n```bash\n" + c.look() + "\n```\n\n" + c.Sign + "\n\n**Not this?**\n\n")
 	for _, r := range c.Related {
 		fmt.Fprintf(&b, "- %s `%s`\n", r.Question, r.ID)
 	}
@@ -50,7 +61,8 @@ func (c Check) healthyText() string {
 	var b strings.Builder
 	for _, s := range Symptoms() {
 		if s.Check == c.ID && s.Where == looksOdd {
-			fmt.Fprintf(&b, "\n- %s: %s.", s.text(), s.Means)
+			// Links of docs/symptoms.md, from where this page is.
+			fmt.Fprintf(&b, "\n- %s: %s.", s.text(), strings.ReplaceAll(s.Means, "](checks/", "]("))
 		}
 	}
 	if b.Len() == 0 {

@@ -52,6 +52,42 @@ func TestOnCall(t *testing.T) {
 	}
 }
 
+// What a page asks to be done or verified needs no ipamaudit, except where it
+// is about ipamaudit itself.
+func TestPagesDoWithoutIpamaudit(t *testing.T) {
+	for _, c := range All() {
+		if c.ID != "cluster-access" && strings.Contains(c.remediationText(), "ipamaudit run") {
+			t.Errorf("%s: a step or what verifies it runs ipamaudit", c.ID)
+		}
+		if strings.Contains(c.Markdown(), "](checks/") {
+			t.Errorf("%s: a link as from docs/symptoms.md", c.ID)
+		}
+	}
+}
+
+// A restart has one risk, wherever it is proposed.
+func TestRestartsAreDisruptive(t *testing.T) {
+	restarts := regexp.MustCompile(`rollout restart|delete pod -A -l k8s-app=`)
+	for _, c := range All() {
+		for _, s := range exampleSteps(c) {
+			if restarts.MatchString(strings.Join(s.Commands, "\n")) && s.Risk == Safe {
+				t.Errorf("%s: %s is %s", c.ID, s.Title, s.Risk)
+			}
+		}
+	}
+}
+
+// exampleSteps are all steps on a check's page.
+func exampleSteps(c Check) []Step {
+	steps := c.Example()
+	if c.Cases != nil {
+		for _, one := range c.Cases() {
+			steps = append(steps, one.Steps...)
+		}
+	}
+	return steps
+}
+
 // What people on call looked for on these pages, in this order.
 func TestPagesHaveTheCommand(t *testing.T) {
 	for id, want := range map[string][]string{

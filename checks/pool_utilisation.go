@@ -345,7 +345,7 @@ func capacitySteps(c commands, p *ipam.Pool, surplus []string) []Step {
 	if len(surplus) > 0 {
 		steps = append(steps, Step{
 			Title:    "Free the surplus blocks of " + names(surplus, 5) + " first: the findings of multi-block-nodes say how",
-			Commands: []string{again("--check multi-block-nodes")},
+			Commands: []string{c.blocksPerNode()},
 			Risk:     Safe, Verify: "A block is given back when " + c.showBlocks() + " no longer lists it.",
 		})
 	}

@@ -145,6 +145,10 @@ func collectorSteps(c commands, in *Input, what string) []Step {
 	case !found:
 		ns, where = "NAMESPACE", " (the first column is its NAMESPACE)"
 	}
+	collected := c.compareUse() + "   # 30 minutes later less is not in use"
+	if strings.HasPrefix(what, "blocks") {
+		collected = c.nodesAgainstOwners() + "; 30 minutes later no >"
+	}
 	return []Step{
 		{
 			Title:    "calico-kube-controllers collects " + what + " by itself within about 20 minutes: see whether it runs, and why it does not",
@@ -154,7 +158,7 @@ func collectorSteps(c commands, in *Input, what string) []Step {
 		{
 			Title:    "Restart it if it has stalled: it counts afresh. Policy and pods are not touched",
 			Commands: []string{"kubectl -n " + Quote(ns) + " rollout restart deployment calico-kube-controllers"},
-			Risk:     Disruptive, Verify: again("") + "; 30 minutes later they are gone",
+			Risk:     Disruptive, Verify: collected,
 		},
 	}
 }

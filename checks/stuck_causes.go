@@ -23,6 +23,15 @@ type stuckCause struct {
 	steps func(stuckFacts) []Step
 }
 
+// heading is that of the cause's steps on the page.
+func (c stuckCause) heading() string {
+	texts := make([]string, len(c.texts))
+	for i, t := range c.texts {
+		texts[i] = "`" + strings.TrimSpace(strings.ReplaceAll(t, "*", "…")) + "`"
+	}
+	return strings.Join(texts, " · ")
+}
+
 // stuckFacts is what is known of the pods that one cause holds up on one node.
 type stuckFacts struct {
 	in   *Input
@@ -232,29 +241,6 @@ func (f stuckFacts) annotationStep(should string) Step {
 	return s
 }
 
-// hostLocalSteps give addresses of a node's own range back.
-func hostLocalSteps(node string) []Step {
-	return []Step{
-		{
-			Title: "Compare the leases of host-local with the node's containers: each file is named after an address and holds the ID of its sandbox",
-			Commands: []string{
-				"ls /var/lib/cni/networks/*/ | wc -l   # on node " + node,
-				"crictl pods -q --state ready --no-trunc   # on node " + node,
-			},
-			Risk: Safe, Verify: "Files whose sandbox is not listed are stale.",
-		},
-		{
-			Title: "Drain the node, delete the stale lease files there, and let it take pods again; calicoctl has no say in these addresses",
-			Commands: []string{
-				"kubectl drain " + Quote(node) + " --ignore-daemonsets",
-				"# on node " + node + ": delete the lease files of sandboxes that no longer exist",
-				"kubectl uncordon " + Quote(node),
-			},
-			Risk: Disruptive, Verify: "The pods start.",
-		},
-	}
-}
-
 // ownedBlocks counts the node's blocks, their addresses and how many of these
 // are booked.
 func (f stuckFacts) ownedBlocks() (blocks int, size, booked uint64) {
@@ -287,7 +273,7 @@ func blockLimitFacts(f stuckFacts) string {
 
 func blockLimitSteps(f stuckFacts) []Step {
 	if f.leaked() > 0 {
-		return []Step{leaksFirst()}
+		return []Step{leaksFirst(f.c)}
 	}
 	if f.in.Node(f.node) == nil { // nothing was read of it: both may be
 		return append([]Step{releaseFirst(f.c)}, roomPerNodeSteps(f.c, f.in.Config, nil, 0)...)
@@ -315,11 +301,11 @@ func blockLimitSteps(f stuckFacts) []Step {
 }
 
 // leaksFirst sends people to what fills the node.
-func leaksFirst() Step {
+func leaksFirst(c commands) Step {
 	return Step{
 		Title:    "Release the leaked addresses first: the findings of leaked-ips say how. More room would only leak as well",
-		Commands: []string{again("--check leaked-ips")},
-		Risk:     Safe, Verify: "The pods start by themselves.",
+		Commands: []string{c.compareUse()},
+		Risk:     Safe, Verify: "The last sum, what is not in use, goes down, and the pods start by themselves.",
 	}
 }
 
@@ -350,12 +336,12 @@ func roomSteps(f stuckFacts) []Step {
 	if f.orphans() > 0 {
 		steps = append(steps, Step{
 			Title:    "Take back first what nodes that no longer exist still hold: the finding of orphan-affinities says how",
-			Commands: []string{again("--check orphan-affinities")},
+			Commands: []string{f.c.nodesAgainstOwners()},
 			Risk:     Safe, Verify: "Blocks are free again, and the pods start by themselves.",
 		})
 	}
 	if f.leaked() > 0 {
-		steps = append(steps, leaksFirst())
+		steps = append(steps, leaksFirst(f.c))
 	}
 	var pool *ipam.Pool
 	if n := f.in.Node(f.node); n != nil {

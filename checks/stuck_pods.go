@@ -311,11 +311,7 @@ func stuckExamples() []Case {
 	facts.node, facts.pods = "NODE", []stuckPod{{pod: &ipam.Pod{Namespace: "NAMESPACE", Name: "POD", NodeName: "NODE", OwnerKind: "ReplicaSet"}}}
 	var out []Case
 	for _, cause := range stuckCauses() {
-		texts := make([]string, len(cause.texts))
-		for i, t := range cause.texts {
-			texts[i] = "`" + strings.TrimSpace(strings.ReplaceAll(t, "*", "…")) + "`"
-		}
-		out = append(out, Case{When: strings.Join(texts, " · "), See: cause.seeAlso, Steps: cause.steps(facts)})
+		out = append(out, Case{When: cause.heading(), See: cause.seeAlso, Steps: cause.steps(facts)})
 	}
 	return out
 }

@@ -182,14 +182,14 @@ func TestStuckByLeaks(t *testing.T) {
 	l.stuck("cannot allocate new block due to per host block limit", time.Minute)
 	l.bookPod("10.0.0.20", "n1", "gone", longAgo)
 	steps := l.run(stuckPods()).Findings[0].Remediation
-	if len(steps) != 1 || !strings.Contains(steps[0].Commands[0], "leaked-ips") {
+	if len(steps) != 1 || !strings.Contains(steps[0].Title, "leaked-ips") {
 		t.Errorf("%+v", steps)
 	}
 	l = leakLab()
 	l.stuck("Assigned 0 out of 1 requested IPv4 addresses; No IPs available in pools: [10.0.0.0/16]", time.Minute)
 	l.block("10.0.1.0/26", "gone")
 	steps = l.run(stuckPods()).Findings[0].Remediation
-	if !strings.Contains(steps[0].Commands[0], "orphan-affinities") {
+	if !strings.Contains(steps[0].Title, "orphan-affinities") {
 		t.Errorf("%+v", steps[0])
 	}
 }

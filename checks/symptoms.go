@@ -22,6 +22,8 @@ type Symptom struct {
 	If string
 	// Means says what is behind it, Check is the id of the check that looks for it.
 	Means, Check string
+	// Heading is the part of the check's page that is about it, empty for the whole.
+	Heading string
 }
 
 // text is what is seen, as Markdown, with what tells it from others.
@@ -58,8 +60,13 @@ func Places() []string {
 func Symptoms() []Symptom {
 	var out []Symptom
 	for _, c := range stuckCauses() {
+		s := Symptom{Where: inPodEvents, Means: c.what, Check: c.seeAlso}
+		if s.Check == "" {
+			s.Check, s.Heading = "stuck-pods", c.heading()
+		}
 		for _, t := range c.texts {
-			out = append(out, Symptom{Where: inPodEvents, Seen: strings.ReplaceAll(t, "*", " … "), Means: c.what, Check: cmp.Or(c.seeAlso, "stuck-pods")})
+			s.Seen = strings.ReplaceAll(t, "*", " … ")
+			out = append(out, s)
 		}
 	}
 	out = append(out, otherSymptoms()...)
@@ -80,31 +87,41 @@ func otherSymptoms() []Symptom {
 	words := func(where, check, seen, means string) Symptom {
 		return Symptom{Where: where, Seen: seen, Words: true, Means: means, Check: check}
 	}
+	at := func(heading string, s Symptom) Symptom {
+		s.Heading = heading
+		return s
+	}
+	stuck := func(id string, s Symptom) Symptom {
+		causes := stuckCauses()
+		return at(causes[slices.IndexFunc(causes, func(c stuckCause) bool { return c.id == id })].heading(), s)
+	}
 	return []Symptom{
-		words(inPodEvents, "leaked-ips", "One pod fails again and again (retry after retry, `FailedCreatePodSandBox` a thousand times), then nothing starts on its node", "each sandbox that fails leaves an address booked: see “Many records for one pod that never starts”"),
-		words(inPodEvents, "ipam-data", "Calico was removed and installed again (uninstall, reinstall, redeploy, restore from a backup); addresses of new pods are in use already", "IPAM has forgotten the pods that ran before"),
-		words(inPodEvents, "ipam-data", "host-local (canal, or each node hands out its own podCIDR): since an upgrade of Calico or the installer new pods fail, `route … already exists`", "the init container upgrade-ipam has deleted host-local's leases"),
-		words(inPodEvents, "stuck-pods", "canal (RKE2), flannel, k3s, OpenShift: no IP addresses available, `failed to allocate for range 0`", "no matter of Calico IPAM: host-local's leases have leaked on that node"),
-		words(inPodEvents, "stuck-pods", "Pods with a static IP start on one node only, elsewhere they wait", "the address lies in that node's block, and strict affinity keeps it there"),
+		at("Many records for one pod that never starts (`FailedCreatePodSandBox`, again and again)", words(inPodEvents, "leaked-ips", "One pod fails again and again (retry after retry, `FailedCreatePodSandBox` a thousand times), then nothing starts on its node", "each sandbox that fails leaves an address booked")),
+		at("Calico gives out the addresses, and pools or blocks are gone, or younger than the pods (a reinstall)", words(inPodEvents, "ipam-data", "Calico was removed and installed again (uninstall, reinstall, redeploy, restore from a backup); addresses of new pods are in use already", "IPAM has forgotten the pods that ran before")),
+		at("host-local, and since an upgrade new pods get addresses in use (`route … already exists`): running sandboxes have no lease", words(inPodEvents, "ipam-data", "host-local (canal, or each node hands out its own podCIDR): since an upgrade of Calico or the installer new pods fail, `route … already exists`", "the init container upgrade-ipam has deleted host-local's leases")),
+		stuck("host-local", words(inPodEvents, "stuck-pods", "canal (RKE2), flannel, k3s, OpenShift: no IP addresses available, `failed to allocate for range 0`; lease files of pods that are gone in `/var/lib/cni/networks/cbr0` or `k8s-pod-network`", "no matter of Calico IPAM: host-local's leases have leaked on that node")),
+		stuck("foreign-block", words(inPodEvents, "stuck-pods", "Pods with a static IP start on one node only, elsewhere they wait", "the address lies in that node's block, and strict affinity keeps it there")),
 		words(inPodEvents, "stuck-pods", "A static IP looked free (`--show-borrowed` did not list it) and is already in use", "that table is no list of what is in use; `calicoctl ipam show --ip` tells: choose another address"),
 		words(inPodEvents, "stuck-pods", "Pods stay in ContainerCreating or Pending and no event speaks of addresses (image, volume, slow etcd or API server, an overloaded node)", "no matter of IPAM while the node's blocks have free addresses"),
-		words(inPodEvents, "pool-config", "New pods fail since the old pool was disabled (a migration to another pool)", "an annotation or the CNI configuration still names the old pool"),
+		at("An annotation names a pool that is disabled or gone (`does not exist, or is not enabled`)", words(inPodEvents, "pool-config", "New pods fail since the old pool was disabled (a migration to another pool)", "an annotation or the CNI configuration still names the old pool")),
 		words(inPodEvents, "pool-utilisation", "Pods start slowly, the CNI times out: a large cluster, almost all blocks claimed", "looking for a free block takes long when hardly any is left"),
 		words(inPodEvents, "blockless-nodes", "Pods hang in ContainerCreating on new nodes only (a second node, scaled up, GPU or spot nodes), though the pool is hardly used", "no block is left for the new nodes: a pool runs out of blocks long before it runs out of addresses"),
-		words(inPodEvents, "node-capacity", "A node takes 20 pods and no more (blockSize 32), or some sixty (blockSize 26, one block per node), and max pods (maxPods) is 110", "block size × blocks per node is less than kubelet's max pods"),
-		words(inPodEvents, "leaked-ips", "A pod with a fixed address (static IP) cannot start, after a power cut, a crash or a reboot for instance: the address is booked for a pod that is gone", "the address leaked; release it once nothing uses it"),
-		text(inPodEvents, "pool-utilisation", "failed to request … IPv4 addresses", "IPAM could give no address out of the pools that serve the node"),
-		text(inPodEvents, "node-block-limit", "cannot allocate new block due to per host block limit", "the node's blocks are full and it may not claim another one"),
+		words(inPodEvents, "node-capacity", "A node takes 20 pods and no more (blockSize 32, /32 blocks), or some sixty (blockSize 26, one block per node), and max pods (maxPods) is 110", "block size × blocks per node is less than kubelet's max pods"),
+		at("One address is wanted now: a pod waits for it", words(inPodEvents, "leaked-ips", "A pod with a fixed address (static IP) cannot start, after a power cut, a crash or a reboot for instance: the address is booked for a pod that is gone", "the address leaked; release it once nothing uses it")),
+		text(inPodEvents, "pool-utilisation", "failed to request 1 IPv4 addresses", "IPAM could give no address out of the pools that serve the node: what follows tells why, and has a row of its own"),
+		text(inPodEvents, "node-block-limit", "cannot allocate new block due to per host block limit", "the node's blocks are full and it may not claim another one: mostly leaks; with small blocks (/32, /29) the limit itself, see [node-capacity](checks/node-capacity.md)"),
+		words(inPodEvents, "stuck-pods", "`plugin type=\"calico\" failed (add)`, `networkPlugin cni failed to set up pod`", "the CNI plug-in could not start the pod: what follows tells why, and has a row of its own"),
 		words(inPodEvents, "leaked-ips", "Many finished Jobs (CronJobs, batch), and a node or pool that fills up", "records of finished or deleted pods that nobody collects"),
-		words(inPodEvents, "leaked-ips", "Since an upgrade (of Calico, Kubernetes, the container runtime) the pool fills up and up, from 10 % to 97 % in days", "addresses are booked and not released; those of nodes that are gone: [orphan-affinities](checks/orphan-affinities.md)"),
+		words(inPodEvents, "leaked-ips", "Since an upgrade (of Calico, Kubernetes, the container runtime) the pool fills up and up, from 10% to 97% in days", "addresses are booked and not released; those of nodes that are gone: [orphan-affinities](checks/orphan-affinities.md)"),
 		text(inPodEvents, "leaked-ips", "check network namespace closed: remove netns … device or resource busy", "CNI DEL fails and leaves the address booked"),
 		text(inPodEvents, "duplicate-ips", "already exists for an interface other than", "the node has a route for the address on another interface: a pod there still uses it"),
-		text(inPodEvents, "ipam-gc", "Error updating resource Key=IPAMBlock(", "a conflict that is tried again: noise, unless addresses stay booked"),
+		text(inPodEvents, "ipam-gc", "Error updating resource Key=IPAMBlock(", "healthy: leave it. A conflict that is tried again, noise above all after a reboot; only if addresses stay booked for more than 20 minutes it is this"),
 
 		words(inTraffic, "blackholed-routes", "Everything on one node cannot reach a pod (a static IP, say) that all other nodes reach", "that node owns the block the pod borrowed from, and drops what it has no host route for. "+tablesNeeded),
 		words(inTraffic, "borrowed-ips", "A pod (one with a static IP, say) is reachable from some nodes and not from others, no overlay, BGP to a switch (ToR)", "its address is borrowed from another node's block, and the network does not carry its host route"),
 		words(inTraffic, "affinity-conflicts", "All pods of a block became unreachable at once, replies arrive at another node", "two nodes claim the block"),
-		words(inTraffic, "affinity-conflicts", "Since a burst of new pods, or since many nodes were added at once, a range of pods is unreachable", "two nodes claim one block"),
+		words(inTraffic, "affinity-conflicts", "Since a burst of new pods, or since many nodes were added at once, a range of pods is unreachable", "two nodes claim one block; or the new nodes borrow: where `ipam show --show-borrowed` lists the pod it is [blackholed-routes](checks/blackholed-routes.md)"),
+		words(inTraffic, "blackholed-routes", "Many nodes were added (servers, a scale-up), their pods have addresses of other nodes' blocks, the new nodes have no blackhole of their own, and the owner's pods cannot reach these pods", "all blocks are claimed, so the new nodes borrow, and the owners drop what is lent. "+tablesNeeded),
 		words(inTraffic, "node-capacity", "Connections to or from short-lived pods break, small blocks (blockSize 29): an address is reused at once", "so few addresses that each is given out again immediately; larger blocks help"),
 		words(inTraffic, "route-disagreement", "Half of the connections fail, by turns, or part of the cluster loses a block", "nodes have several next hops for it, or the wrong one"),
 		words(inTraffic, "duplicate-ips", "Connections land on the wrong pod, or break at random; probes of a healthy pod fail; a pod has the address of tunl0 or vxlan.calico; two pods have the same IP after a reboot or a restart of calico-node", "two pods, or a pod and a node's tunnel, have one address"),
@@ -131,7 +148,7 @@ func otherSymptoms() []Symptom {
 		text(inAgentLog, "tunnel-ips", "Releasing all IPs with handle ipip-tunnel-addr-", "the node gives up its tunnel address, and somebody else may get it"),
 		text(inAgentLog, "tunnel-ips", "Link not found ifaceName=vxlan.calico", "no pool with VXLAN selects the node, or one has been opened to it (nodeSelector) since calico-node started: the node has no tunnel address"),
 		text(inAgentLog, "datastore-locked", "Waiting for datastore to be initialized (or migrated)", "the datastore is locked"),
-		words(inAgentLog, "datastore-locked", "calico-node stays in `Init:` (upgrade-ipam): an upgrade stopped half-way", "its init container has locked the datastore, and unlocks it when it is done"),
+		at("calico-node pods stay in `Init:`: an upgrade or a migration stopped half-way", words(inAgentLog, "datastore-locked", "calico-node stays in `Init:` (upgrade-ipam): an upgrade stopped half-way", "its init container has locked the datastore, and unlocks it when it is done")),
 		text(inAgentLog, "datastore-locked", "setting datastore readiness to false", "the init container upgrade-ipam locks the datastore, and unlocks it when it is done"),
 		text(inAgentLog, "misbooked-ips", "Unable to create route for IP; the node it belongs to was not recorded in IPAM", "an old record without a node"),
 
@@ -147,7 +164,7 @@ func otherSymptoms() []Symptom {
 		when("the node exists and the pod is gone", text(inCollector, "leaked-ips", "Successfully garbage collected leaked IP address", "freed, all is well; only many of them are worth a look at why they leak")),
 		text(inCollector, "leaked-ips", "Leaked IP address was not successfully garbage collected", "the collector tries again"),
 		text(inCollector, "orphan-affinities", "Calico Node referenced in IPAM data does not exist", "a node is gone and has left blocks or addresses"),
-		text(inCollector, "orphan-affinities", "Can't cleanup node yet - IPs still in use on this node", "a pod object or a tunnel address still names the node that is gone"),
+		at("A pod object still names it (`Can't cleanup node yet`)", text(inCollector, "orphan-affinities", "Can't cleanup node yet - IPs still in use on this node", "a pod object or a tunnel address still names the node that is gone")),
 		text(inCollector, "orphan-affinities", "IP allocation on node is from an unknown source. Will be unable to cleanup block until it is removed.", "an address booked by hand keeps the block of a node that is gone"),
 		text(inCollector, "affinity-conflicts", "Block must be empty but is not empty, refusing to remove affinity", "a release hangs"),
 		text(inCollector, "affinity-conflicts", "Failed to release block affinities for node", "a release hangs"),
@@ -164,23 +181,23 @@ func otherSymptoms() []Symptom {
 		text(inCalicoctl, "unallocated-pod-ips", "is not assigned", "`ipam show --ip` about a running pod's address: IPAM takes it for free"),
 		text(inCalicoctl, "block-layout", "in-use IPs that are not in active IP pools.", "pods of a disabled pool, of another CNI, or of a pool that was deleted"),
 		text(inCalicoctl, "duplicate-ips", "has multiple owners.", "two pods or tunnels with one address"),
-		text(inCalicoctl, "handle-leaks", "handles with no matching IPs", "handles left over"),
-		text(inCalicoctl, "handle-leaks", "handles mentioned in blocks with no matching handle resource.", "addresses that nothing will ever free"),
+		at("“handles with no matching IPs”", text(inCalicoctl, "handle-leaks", "handles with no matching IPs", "handles left over")),
+		at("“handles mentioned in blocks with no matching handle resource”", text(inCalicoctl, "handle-leaks", "handles mentioned in blocks with no matching handle resource.", "addresses that nothing will ever free")),
 		text(inCalicoctl, "handle-leaks", "operation Delete is not supported on IPAMHandleKey", "calicoctl v3.24: delete handles with kubectl"),
 		text(inCalicoctl, "datastore-locked", "Datastore locked.", "somebody works on it, or has forgotten to unlock"),
 		text(inCalicoctl, "leaked-ips", "data store is not locked. Either lock the data store, or re-run with --force", "`ipam release --from-report` wants the datastore locked, and a report from after that"),
 		text(inCalicoctl, "leaked-ips", "the provided reports are all stale", "lock first, then `ipam check -o`: locking changes what the report is compared with"),
-		text(inCalicoctl, "pool-config", "CIDR overlaps with IPPool(", "two pools overlap"),
+		at("Two pools overlap", text(inCalicoctl, "pool-config", "CIDR overlaps with IPPool(", "two pools overlap")),
 		text(inCalicoctl, "block-layout", "IPPool blocksSize conflicts with existing allocations that use a different blockSize", "a pool's block size cannot be changed: make another pool and migrate"),
-		text(inCalicoctl, "ipam-config", "MaxBlocksPerHost requires StrictAffinity to be enabled", "the two belong together"),
+		at("MaxBlocksPerHost is set, and StrictAffinity is false: calicoctl refuses every change", text(inCalicoctl, "ipam-config", "MaxBlocksPerHost requires StrictAffinity to be enabled", "the two belong together")),
 		text(inCalicoctl, "ipam-config", "Cannot disable 'StrictAffinity' and 'AutoAllocateBlocks' at the same time", "no pod could get an address from a new block"),
 		words(inCalicoctl, "multi-block-nodes", "`ipam show --show-blocks`: blocks with 0 or a few addresses in use while others are full", "blocks that their nodes do not need"),
 		words(inCalicoctl, "orphan-affinities", "`ipam show --show-blocks`: many blocks with exactly two addresses in use", "tunnel addresses (IPIP, VXLAN, WireGuard) of nodes that are gone"),
 
 		words(inObjects, "multi-block-nodes", "A node owns two or more blocks and runs few pods", "it claimed them when it ran more; while blocks are plenty that is waste and no fault"),
-		words(inObjects, "blockless-nodes", "A node owns no block", "normal while one is free, the first pod claims it; a fault when none is"),
-		words(inObjects, "pool-utilisation", "The pool is 13 % full and pods do not start", "all its blocks are claimed"),
-		words(inObjects, "pool-utilisation", "The pool is 90 % full", "how many of the addresses are leaked, and how many nodes and pods still fit"),
+		words(inObjects, "blockless-nodes", "A node owns no block", "normal while one is free, the first pod claims it; a fault when none is, or when its pods borrow"),
+		words(inObjects, "pool-utilisation", "The pool is 13% full (or less) and pods do not start", "all its blocks are claimed"),
+		words(inObjects, "pool-utilisation", "The pool is 90% full (97%, nearly 100%)", "how many of the addresses are leaked, and how many nodes and pods still fit"),
 		words(inObjects, "orphan-affinities", "More blocks than nodes: autoscaling removed the node (scale-down, EKS, Karpenter; or it was a spot instance, or deleted without a drain), and its BlockAffinities stay", "nobody has collected them"),
 		words(inObjects, "handle-leaks", "etcd grows, the API server is slow, short-lived pods and nodes come and go by the thousand", "handles that nobody collects; if the collector is missing: [ipam-gc](checks/ipam-gc.md)"),
 		words(inObjects, "orphan-affinities", "Nodes were renamed, or have other names in Calico than in Kubernetes (etcd datastore)", "blocks of the old name stay; names that differ by Calico's orchRefs alone, or in case, are healthy"),
@@ -190,7 +207,7 @@ func otherSymptoms() []Symptom {
 		words(inObjects, "affinity-conflicts", "Two BlockAffinities with one CIDR; state pending or pendingDeletion for hours, for instance of a node that was removed and re-added; an affinity without a block", "claims that contradict each other"),
 		words(inObjects, "affinity-conflicts", "An IPAMBlock without affinity (null or empty)", "nobody owns it, no node can claim it"),
 		words(inObjects, "block-layout", "IPAMBlocks whose size is not their pool's, or that lie in no pool", "a pool was edited or deleted under them"),
-		words(inObjects, "pool-config", "A node whose labels no pool's nodeSelector matches; a pool that serves nobody", "pods there cannot start"),
+		at("No enabled pool selects the node (`cannot find a qualified ippool`)", words(inObjects, "pool-config", "A node whose labels no pool's nodeSelector matches; a pool that serves nobody", "pods there cannot start")),
 		words(inObjects, "ipam-config", "strictAffinity off without node mesh, on with more nodes than blocks, or off with Windows nodes", "settings that do not fit each other"),
 		words(inObjects, "ipam-data", "`kubectl get ipamblocks` prints: No resources found", "no Calico IPAM here, or its data is gone"),
 		words(inObjects, "ipam-data", "Stale IPAMBlocks and handles though the IPAM is host-local, a cloud's (EKS with the VPC CNI, AKS, policy only), canal's or flannel's", "not Calico's IPAM: these objects say nothing about the pods"),
@@ -211,7 +228,8 @@ func otherSymptoms() []Symptom {
 		words(looksOdd, "leaked-ips", "IPv6: `ipam check` calls a tunnel address leaked; a dual-stack pod's status lists IPv4 only", "healthy: leave it. The check knows IPv4 tunnels only, so do not release from its report"),
 		words(looksOdd, "leaked-ips", "Addresses without pod, handle or node: booked by hand, for Docker, or by an old release", "healthy: leave it, unless you know what booked them. Nothing collects them"),
 		words(looksOdd, "leaked-ips", "Multus: one pod has several addresses", "healthy: leave it. One for each network"),
-		words(looksOdd, "leaked-ips", "Pods are Unknown after a reboot, CNI DEL failed while the API server was down", "healthy for 20 minutes: what they had is collected then"),
+		words(looksOdd, "leaked-ips", "Pods are Unknown after a reboot, CNI DEL failed while the API server was down", "healthy: leave it, release nothing. What they had is collected within 20 minutes; what is booked still after that: [ipam-gc](checks/ipam-gc.md)"),
+		words(looksOdd, "ipam-gc", "`Error updating resource Key=IPAMBlock(` in the log of calico-node, the CNI plug-in or the collector", "healthy: leave it. A conflict that is tried again, noise above all in the 20 minutes after a reboot"),
 		words(looksOdd, "node-capacity", "A pod has an address that ends in .0 or .255", "healthy: leave it. Calico uses all addresses of a block"),
 		words(looksOdd, "ipam-data", "A pod's address is outside its node's podCIDR", "healthy: leave it. Calico IPAM does not use podCIDRs"),
 		words(looksOdd, "ipam-data", "Only one address family (no IPv6) in status, though pools of both exist", "healthy: leave it. A single-stack cluster shows one"),
@@ -221,7 +239,7 @@ func otherSymptoms() []Symptom {
 		words(looksOdd, "pool-utilisation", "Metric with `ippool=\"no_ippool\"` stays above 0", "healthy, where no such block exists: the sample is stale"),
 		words(looksOdd, "borrowed-ips", "`ipam show --show-borrowed` prints an empty table", "healthy: nothing is borrowed"),
 		words(looksOdd, "blockless-nodes", "A pool was added, and nodes still have no block; a control plane or cordoned node without a block", "healthy: leave it. The first pod of the node claims one"),
-		words(looksOdd, "blackholed-routes", "A node without any blackhole line, or with `proto 80` or `proto 12` in it", "healthy: leave it. It owns no block; Felix or an unnamed BIRD made the route"),
+		words(looksOdd, "blackholed-routes", "A node without any blackhole line, or with `proto 80` or `proto 12` in it", "healthy: leave it, unless pods with addresses of Calico run there: then they borrow, see [blockless-nodes](checks/blockless-nodes.md). It owns no block; Felix or an unnamed BIRD made the route"),
 		words(looksOdd, "ipam-config", "strictAffinity is true (or false in a node mesh)", "healthy: leave it. Both are legitimate"),
 		words(looksOdd, "affinity-conflicts", "A BlockAffinity is pending for some seconds, or has no state at all", "healthy: leave it. That is how a claim begins, and how old releases wrote it"),
 		words(looksOdd, "datastore-locked", "No pod starts for some minutes while somebody cleans up addresses", "healthy, if it ends: the datastore is locked meanwhile"),
@@ -239,7 +257,7 @@ func SymptomPage() string {
 	b.WriteString(`# From the symptom to the page
 
 Generated from the checks (` + "`make generate`" + `). Search this page, ignoring case, for a piece of the text that you see, without names and addresses. Where several rows fit, an error text beats a description, and among error texts the longest one is right.
-The page begins with a command that tells whether it is this; what to do follows, with kubectl and calicoctl. Where ipamaudit is installed, ` + "`ipamaudit run --check ID`" + ` says whether it is so in your cluster, with the commands for it, and
+The page begins with a command that tells whether it is this; what to do follows, with kubectl and calicoctl. Where kubectl says that the server doesn't have a resource type (Calico v3.32 and later may keep its objects in projectcalico.org/v3), leave ` + "`crd.`" + ` out of its name, and write ` + "`ipamconfigurations.projectcalico.org`" + ` for ` + "`ipamconfigs.crd.projectcalico.org`" + `. Where ipamaudit is installed, ` + "`ipamaudit run --check ID`" + ` says whether it is so in your cluster, with the commands for it, and
 ` + "`ipamaudit explain POD|ADDRESS|NODE|BLOCK|POOL`" + ` tells all that is known of one thing. Append where the cluster is: ` + "`--context NAME`" + `, or ` + "`--from FILE`" + ` for a saved snapshot.
 
 `)
@@ -276,7 +294,11 @@ func rowsAt(where string) []string {
 		if s.Where != where {
 			continue
 		}
-		rest := fmt.Sprintf("%s | [%s](checks/%s.md)", s.Means, s.Check, s.Check)
+		page := s.Check + ".md"
+		if s.Heading != "" {
+			page += "#" + anchor(s.Heading)
+		}
+		rest := fmt.Sprintf("%s | [%s](checks/%s)", s.Means, s.Check, page)
 		if texts[rest] == nil {
 			rows = append(rows, rest)
 		}

@@ -89,7 +89,7 @@ func TestReportersWordsAreFound(t *testing.T) {
 	} {
 		found := false
 		for line := range strings.Lines(page) {
-			found = found || strings.Contains(line, words) && strings.Contains(line, "["+check+"]")
+			found = found || strings.Contains(line, words) && leadsTo(line, check)
 		}
 		if !found {
 			t.Errorf("%q does not lead to %s", words, check)
@@ -120,7 +120,26 @@ func TestPlainWordsLeadToThePage(t *testing.T) {
 		{"second node", "blockless-nodes"},
 		{"new nodes", "blockless-nodes"},
 		{"scaled up", "blockless-nodes"},
-		{"13 %", "pool-utilisation"},
+		{"13%", "pool-utilisation"},
+		{"90%", "pool-utilisation"},
+		{"97%", "leaked-ips"},
+		{"97%", "pool-utilisation"},
+		{"/32", "node-capacity"},
+		{"/32 limit", "node-block-limit"},
+		{"20 pods", "node-capacity"},
+		{"cbr0", "stuck-pods"},
+		{"cni/networks", "stuck-pods"},
+		{"lease files", "stuck-pods"},
+		{"k3s lease", "stuck-pods"},
+		{"failed to allocate for range 0", "stuck-pods"},
+		{"failed (add)", "stuck-pods"},
+		{"failed to request 1 ipv4 addresses", "pool-utilisation"},
+		{"many nodes were added", "blackholed-routes"},
+		{"many nodes added blackhole", "blackholed-routes"},
+		{"no blackhole", "blackholed-routes"},
+		{"nodes borrow owner's pods", "blackholed-routes"},
+		{"error updating resource", "ipam-gc"},
+		{"unknown reboot", "leaked-ips"},
 		{"wireguard booked", "tunnel-ips"},
 		{"annotation empty", "unallocated-pod-ips"},
 		{"rke2", "stuck-pods"},
@@ -196,8 +215,30 @@ func TestPlainWordsLeadToThePage(t *testing.T) {
 			}
 			rows = append(rows, line)
 		}
-		if !slices.ContainsFunc(rows[:min(3, len(rows))], func(row string) bool { return strings.HasSuffix(row, "](checks/"+q[1]+".md) |\n") }) {
+		if !slices.ContainsFunc(rows[:min(3, len(rows))], func(row string) bool { return leadsTo(row, q[1]) }) {
 			t.Errorf("%q: not to %s, but %s", q[0], q[1], strings.Join(rows[:min(3, len(rows))], ""))
+		}
+	}
+}
+
+// leadsTo reports whether the last column of a row is the check's page, or a part of it.
+func leadsTo(row, check string) bool {
+	cells := strings.Split(row, " | ")
+	return strings.HasPrefix(cells[len(cells)-1], "["+check+"](checks/"+check+".md")
+}
+
+// A link into a page leads to a heading that is there once.
+func TestSymptomsLeadToHeadings(t *testing.T) {
+	for _, s := range Symptoms() {
+		c, _ := Find(s.Check)
+		n := 0
+		for line := range strings.Lines(c.Markdown()) {
+			if h, ok := strings.CutPrefix(line, "### "); ok && anchor(strings.TrimSpace(h)) == anchor(s.Heading) {
+				n++
+			}
+		}
+		if s.Heading != "" && n != 1 {
+			t.Errorf("%s: %d headings %q on the page of %s", s.Seen, n, s.Heading, s.Check)
 		}
 	}
 }

@@ -93,6 +93,10 @@ func (p storyPage) nodePools(n *explain.Node) {
 		if !np.Serves {
 			note = "does not serve it"
 		}
+		if n.BlocksUnread {
+			rows = append(rows, []string{np.Name, "what it owns there is not known", note})
+			continue
+		}
 		rows = append(rows, []string{
 			np.Name, fmt.Sprintf("owns %d", np.Owned),
 			needText(np), liveText(np) + " ÷ " + text.Count(np.PerBlock),
@@ -367,6 +371,9 @@ func (p storyPage) pool(s *explain.Story, pool *explain.Pool) {
 	}
 	if len(pool.Overlaps) > 0 {
 		p.factIn(storyIn, red, "overlaps", pool.Overlaps...)
+	}
+	if pool.BlocksUnread {
+		return
 	}
 	u := pool.Usage
 	p.heading("arithmetic", "")

@@ -84,6 +84,10 @@ func TestExplainGoldens(t *testing.T) {
 		s.Pods = nil
 		s.Coverage.Set(ipam.ResPods, ipam.Forbidden, 0, `User "auditor" cannot list resource "pods"`)
 	}
+	noBlocks := func(s *ipam.Snapshot) {
+		s.Blocks = nil
+		s.Coverage.Set(ipam.ResBlocks, ipam.Failed, 0, "ipamblocks.json: it ends in the middle")
+	}
 	for _, g := range []struct {
 		name, fixture string
 		change        func(*ipam.Snapshot)
@@ -98,6 +102,8 @@ func TestExplainGoldens(t *testing.T) {
 		{"node-unread", scenario, noPods, "node/kubestage1001"},
 		{"block", scenario, nil, "10.64.75.64/26"},
 		{"pool", scenario, nil, "pool/kubestage-pods"},
+		{"node-blocks-unread", scenario, noBlocks, "node/kubestage1001"},
+		{"pool-blocks-unread", scenario, noBlocks, "pool/kubestage-pods"},
 	} {
 		for _, width := range []int{80, 120} {
 			t.Run(fmt.Sprintf("%s-%d", g.name, width), func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"ipamaudit/audit"
 	"ipamaudit/checks"
+	"ipamaudit/ipam"
 	"ipamaudit/report/text"
 )
 
@@ -201,7 +202,14 @@ func (m *markdownPage) quietClusters(list []clusterView) {
 	rows := make([][]string, 0, len(list))
 	for _, c := range list {
 		notes := append([]string{quietNote(&c)}, c.folded()...)
-		rows = append(rows, []string{text.MarkdownCell(c.Name), text.Markdown(c.Calico.Version), text.Int(c.Nodes), text.Int(c.Pods),
+		nodes, pods := text.Int(c.Nodes), text.Int(c.Pods)
+		if c.unread(ipam.ResNodes) {
+			nodes = "?"
+		}
+		if c.unread(ipam.ResPods) {
+			pods = "?"
+		}
+		rows = append(rows, []string{text.MarkdownCell(c.Name), text.Markdown(c.Calico.Version), nodes, pods,
 			text.Markdown(strings.TrimPrefix(strings.Join(notes, "; "), "; "))})
 	}
 	m.table([]string{"Cluster", "Calico", "Nodes", "Pods", ""}, []string{"---", "---", "--:", "--:", "---"}, rows)

@@ -116,12 +116,20 @@ func (m *metrics) fillCluster(c *clusterView) {
 	if c.Status == audit.Failed {
 		return // no figure is better than a zero that was never read
 	}
-	set(m.clusterInfo, 1, c.Name, c.ID, c.Calico.Version, c.Calico.API, c.Calico.IPAM, strconv.FormatBool(c.Calico.StrictAffinity))
+	strict := strconv.FormatBool(c.Calico.StrictAffinity)
+	if c.refused(ipam.ResIPAMConfig) {
+		strict = "unknown"
+	}
+	set(m.clusterInfo, 1, c.Name, c.ID, c.Calico.Version, c.Calico.API, c.Calico.IPAM, strict)
 	if !c.AsOf.IsZero() {
 		set(m.asOf, seconds(c.AsOf), c.Name)
 	}
-	set(m.nodes, float64(c.Nodes), c.Name)
-	set(m.pods, float64(c.Pods), c.Name)
+	if !c.unread(ipam.ResNodes) {
+		set(m.nodes, float64(c.Nodes), c.Name)
+	}
+	if !c.unread(ipam.ResPods) {
+		set(m.pods, float64(c.Pods), c.Name)
+	}
 	statuses := map[ipam.ReadStatus]int{}
 	for _, rc := range c.Coverage.Resources {
 		statuses[rc.Status]++

@@ -290,7 +290,7 @@ func (p tablePage) quietClusters(list []clusterView) {
 			sign = p.paint(yellow, "?")
 		}
 		rows = append(rows, table.Row{sign, text.Terminal(c.Name), text.Terminal(c.Calico.Version),
-			text.Plural(c.Nodes, "node"), text.Plural(c.Pods, "pod")})
+			c.nodes(), c.pods()})
 	}
 	room := min(p.width, proseWidth) - indent - pretty.LongestLineLen(renderGrid(rows, columns)) - 2
 	for i := range list {

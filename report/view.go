@@ -171,11 +171,14 @@ func (c *clusterView) facts() []string {
 		version = "version unknown"
 	}
 	strict := "off"
-	if c.Calico.StrictAffinity {
+	switch {
+	case c.refused(ipam.ResIPAMConfig):
+		strict = "not read"
+	case c.Calico.StrictAffinity:
 		strict = "on"
 	}
 	facts := []string{string(c.Status), "Calico " + version, cmp.Or(c.Calico.IPAM, "IPAM unknown"), "strictAffinity " + strict,
-		text.Plural(c.Nodes, "node"), text.Plural(c.Pods, "pod"), c.routes()}
+		c.nodes(), c.pods(), c.routes()}
 	if !c.AsOf.IsZero() {
 		facts = append(facts, "as of "+text.Minute(c.AsOf))
 	}
@@ -188,6 +191,34 @@ func (c *clusterView) facts() []string {
 		facts = append(facts, k+" "+c.Labels[k])
 	}
 	return facts
+}
+
+// refused reports whether a resource was asked for and not answered: what the
+// report says of it is then a default, not what was seen.
+func (c *clusterView) refused(r ipam.Resource) bool {
+	return slices.ContainsFunc(c.Coverage.Resources, func(rc ipam.ResourceCoverage) bool {
+		return rc.Resource == r && (rc.Status == ipam.Forbidden || rc.Status == ipam.Failed)
+	})
+}
+
+// unread reports whether a resource was not read, for whatever reason.
+func (c *clusterView) unread(r ipam.Resource) bool {
+	return slices.ContainsFunc(c.Coverage.Resources, func(rc ipam.ResourceCoverage) bool { return rc.Resource == r && rc.Status != ipam.Read })
+}
+
+// nodes and pods are their numbers, in words; none was counted where they were not read.
+func (c *clusterView) nodes() string {
+	if c.unread(ipam.ResNodes) {
+		return "nodes not read"
+	}
+	return text.Plural(c.Nodes, "node")
+}
+
+func (c *clusterView) pods() string {
+	if c.unread(ipam.ResPods) {
+		return "pods not read"
+	}
+	return text.Plural(c.Pods, "pod")
 }
 
 func (c *clusterView) routes() string {

@@ -48,8 +48,10 @@ type Builder struct {
 	tallies  map[ipam.Resource]*tally
 	statuses map[ipam.Resource]status
 	// hints are statuses for resources of which nothing else was seen.
-	hints    map[ipam.Resource]status
-	details  map[ipam.Resource]string
+	hints   map[ipam.Resource]status
+	details map[ipam.Resource]string
+	// pages are the lists of files, by what belongs together.
+	pages    map[pageKey]*pages
 	newest   time.Time
 	tables   []ipam.RouteTable
 	source   string

@@ -114,6 +114,7 @@ func newLoader(ctx context.Context, opts Options) *loader {
 // finish waits for the workers and builds the snapshot.
 func (l *loader) finish(what, name string, err error) (*ipam.Snapshot, error) {
 	l.workers.wait()
+	l.b.checkPages()
 	if err == nil {
 		err = l.ctx.Err()
 	}
@@ -478,6 +479,7 @@ func (f *fileSink) listed(e listEnd) {
 func listed(b *Builder, file string, e listEnd) {
 	if r, ok := resourceOf(e.APIVersion, strings.TrimSuffix(e.Kind, "List")); ok && knownVersion(e.APIVersion) {
 		b.Listed(r, groupOf(e.APIVersion))
+		b.paged(r, file, e)
 		return
 	}
 	if r, group, ok := resourceOfFile(file); ok && e.Kind == "List" && e.Items == 0 {

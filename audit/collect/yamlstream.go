@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -271,9 +272,10 @@ func (s *yamlStream) endDocument() {
 // them is parsed after all: a line that fits nowhere must not go unnoticed.
 func (s *yamlStream) endList() {
 	var around struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-		Items      any    `json:"items"`
+		APIVersion string         `json:"apiVersion"`
+		Kind       string         `json:"kind"`
+		Items      any            `json:"items"`
+		Metadata   jsontext.Value `json:"metadata"`
 	}
 	text, err := yamlToJSON(s.head.text)
 	if err == nil {
@@ -296,7 +298,9 @@ func (s *yamlStream) endList() {
 		}
 		return
 	}
-	s.sink.listed(listEnd{APIVersion: around.APIVersion, Kind: around.Kind, Items: s.nItems})
+	list := listEnd{APIVersion: around.APIVersion, Kind: around.Kind, Items: s.nItems}
+	list.Continue, list.ResourceVersion, list.Remaining = listMeta(around.Metadata)
+	s.sink.listed(list)
 }
 
 // maxAliasNodes bounds what aliases may add to a document: a "billion laughs"

@@ -26,6 +26,9 @@ type Node struct {
 	PodsHere int      `json:"pods"`
 	MaxPods  int      `json:"maxPods,omitempty"`
 	Waiting  []string `json:"waiting"`
+	// BlocksUnread is true where blocks were not read: then what it owns, needs
+	// and could claim tells nothing.
+	BlocksUnread bool `json:"blocksUnread,omitempty"`
 	// Pools are those that serve it or that it has addresses or blocks of.
 	Pools []NodePool `json:"pools"`
 	// Limit is the number of blocks it may own per family.
@@ -113,6 +116,7 @@ func (in Input) explainNode(s *Story) {
 		Name: name, Exists: n != nil, Limit: in.Config.BlockLimit(),
 		State: []string{}, Addresses: []netip.Addr{}, Tunnels: []Tunnel{}, Waiting: []string{}, Pools: []NodePool{},
 		Blocks: []NodeBlock{}, Borrowed: []Use{}, Lent: []Use{}, Foreign: []Affinity{},
+		BlocksUnread: !in.Coverage.Read(ipam.ResBlocks),
 	}
 	if n != nil {
 		out.InUse, out.State, out.MaxPods = in.InUse(n), nodeState(n), n.MaxPods
@@ -136,7 +140,7 @@ func (in Input) explainNode(s *Story) {
 	in.nodePools(n, &out, live)
 	for i := range in.Affinities {
 		a := &in.Affinities[i]
-		if in.KubernetesName(a.Node) != name || a.Type == "virtual" {
+		if out.BlocksUnread || in.KubernetesName(a.Node) != name || a.Type == "virtual" {
 			continue
 		}
 		if b := in.BlockAt(a.CIDR); b == nil || b.Owner.Name != a.Node {

@@ -31,6 +31,8 @@ type Pool struct {
 	Overlaps []string `json:"overlaps"`
 	// NodesUnread is true where nodes were not read.
 	NodesUnread bool `json:"nodesUnread,omitempty"`
+	// BlocksUnread is true where blocks were not read: then usage and lacking tell nothing.
+	BlocksUnread bool `json:"blocksUnread,omitempty"`
 	// Nodes are those it selects, InUse of them need addresses, Lacking of
 	// these own no block of it.
 	Nodes   int      `json:"nodes"`
@@ -76,7 +78,7 @@ func (in Input) explainPool(s *Story) {
 	out := Pool{
 		PoolRef: *in.poolRef(p), BlockSize: p.BlockSize, NodeSelector: cmp.Or(p.NodeSelector, "all()"), NamespaceSelector: p.NamespaceSelector,
 		AllowedUses: uses(p.AllowedUses), Manual: p.Manual, DisableBGPExport: p.DisableBGPExport, NotAllocatable: p.NotAllocatable,
-		Deleting: p.Deleting, NodesUnread: !in.Coverage.Read(ipam.ResNodes), Overlaps: []string{}, Lacking: []string{},
+		Deleting: p.Deleting, NodesUnread: !in.Coverage.Read(ipam.ResNodes), BlocksUnread: !in.Coverage.Read(ipam.ResBlocks), Overlaps: []string{}, Lacking: []string{},
 		Usage: Usage{u.Addresses, u.Reserved, u.Allocated, u.CoolingDown, u.Available, u.Blocks, u.Claimed, u.Free, u.Reclaimable},
 	}
 	if !p.Created.IsZero() {
@@ -100,7 +102,7 @@ func (in Input) explainPool(s *Story) {
 		out.InUse++
 		// Pods may get blocks of any pool that serves the node.
 		serving := in.Serving(n, p.IsV4(), ipam.UseWorkload)
-		if workload && slices.Contains(serving, p) && len(in.OwnsIn(n.Name, serving)) == 0 {
+		if workload && !out.BlocksUnread && slices.Contains(serving, p) && len(in.OwnsIn(n.Name, serving)) == 0 {
 			out.Lacking = append(out.Lacking, n.Name)
 		}
 	}
