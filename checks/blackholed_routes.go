@@ -29,12 +29,11 @@ func blackholedRoutes() Check {
 		Uses:         []ipam.Resource{ipam.ResBlocks, ipam.ResPools, ipam.ResAffinities, ipam.ResBGPConfig, ipam.ResFelixConfig, ipam.ResClusterInfo},
 		NeedsRoutes:  true,
 		Params:       []Param{{Name: "settle", Type: "duration", Default: "1m", Doc: "a drop that only hits pods which started less than this before the table was read is unknown, not critical: their routes may be on their way"}},
-		Example: func() []Step {
-			return append([]Step{lookStep("DROPPER", "ADDRESS"), carryStep(exampleCommands())}, borrowedSteps(exampleCommands(), nil, "POD-NODE", nil)...)
-		},
-		Look: lines(append([]string{podWith("ADDRESS") + "   # nothing: no pod's address, and it is not this", serviceRanges(exampleCommands()) + "   # blackholes for these are right",
+		Example:      func() []Step { return blackholeCases()[0].Steps },
+		Cases:        blackholeCases,
+		Look: lines(append([]string{podWith("ADDRESS") + "   # nothing, and no pod that waits because a route for it “already exists”: it is not this", serviceRanges(exampleCommands()) + "   # blackholes for these are right",
 			exampleCommands().showBorrowed() + " | grep -wF ADDRESS   # BLOCK OWNER: run the others there, and where it cannot be reached"}, lookStep("DROPPER", "ADDRESS").Commands...)...),
-		Sign: "Only for the address of a pod: “RTNETLINK answers: Invalid argument” then is it, the node drops what is meant for it, since the longest prefix that matches is a blackhole. " +
+		Sign: "Only for the address of a pod: “RTNETLINK answers: Invalid argument” then is it, the node drops what is meant for it, since the longest prefix that matches is a blackhole. " + longestPrefix + " " +
 			"**Healthy, leave them:** a blackhole for a whole block on its owner, where each pod has a route of its own, and one for a range of Services (cluster, external or load balancer IPs). `ip route get` of a service IP says nothing about the Service: pods' packets to it are rewritten to a pod's address before they are routed.",
 		Related: []Related{
 			{"affinity-conflicts", "Does the node that drops claim a block which names another owner?"},
@@ -265,12 +264,14 @@ func blackholeSteps(in *Input, n *ipam.Node, drops []drop) []Step {
 	c := commandsFor(in.Snapshot)
 	steps := []Step{lookStep(n.Name, drops[0].ip.String())}
 	var stale []*ipam.Affinity
-	var local []*ipam.Pod
+	var local, single []*ipam.Pod
 	byBorrower := map[string][]borrowedUse{}
 	foreign := false
 	for _, d := range drops {
 		switch {
-		case d.pod.NodeName == n.Name || d.route.Dst.IsSingleIP():
+		case d.route.Dst.IsSingleIP():
+			single = append(single, d.pod)
+		case d.pod.NodeName == n.Name:
 			local = append(local, d.pod)
 		case d.block != nil && in.NodeByFold(d.block.Owner.Name) != n:
 			if a := staleAffinity(in, n, d.block); a != nil && !slices.Contains(stale, a) {
@@ -292,27 +293,79 @@ func blackholeSteps(in *Input, n *ipam.Node, drops []drop) []Step {
 		})
 	}
 	if foreign {
-		steps = append(steps, Step{
-			Title:    "Restart calico-node on " + n.Name + ": it rewrites its routes from the datastore",
-			Commands: []string{"kubectl delete pod -A -l k8s-app=calico-node --field-selector spec.nodeName=" + Quote(n.Name)},
-			Risk:     Disruptive, Verify: "ip route get " + drops[0].ip.String() + "   # on " + n.Name,
-		})
+		steps = append(steps, rewriteRoutes(n.Name, drops[0].ip.String()))
 	}
 	if len(local) > 0 {
-		del, bare, _ := recreate(c, local, commandLimit)
-		steps = append(steps, Step{
-			Title: "Recreate the pods whose own host route is missing or shadowed; with blocks of one address move to a pool with larger blocks" + leftOver(bare, nil),
-			Risk:  Disruptive, Commands: del, Verify: "ip route get " + drops[0].ip.String() + "   # on " + n.Name,
-		})
+		steps = append(steps, recreateLocal(c, n.Name, drops[0].ip.String(), local))
+	}
+	if len(single) > 0 {
+		steps = append(steps, singleBlockSteps(c, n.Name, drops[0].ip.String(), single)...)
 	}
 	if len(byBorrower) > 0 {
-		steps = append(steps, borrowedRemedy(in, c, byBorrower)...)
+		steps = append(steps, borrowedRemedy(in, c, n.Name, byBorrower)...)
 	}
 	return steps
 }
 
-// borrowedRemedy merges the steps for all borrowers into one order.
-func borrowedRemedy(in *Input, c commands, byBorrower map[string][]borrowedUse) []Step {
+// blackholeCases are the steps for each cause.
+func blackholeCases() []Case {
+	c := exampleCommands()
+	look := lookStep("DROPPER", "ADDRESS")
+	pods := []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}}
+	return []Case{
+		{When: "The pod borrows its address (`ipam show --show-borrowed` lists it), and no annotation fixes it", See: "borrowed-ips",
+			Steps: append([]Step{look, carryStep(c)}, borrowedSteps(c, nil, nil, "POD-NODE", nil)...)},
+		{When: "Fixed address, and a node mesh (or IPIP) that should carry its route", Steps: meshSteps(c, "OWNER", "POD-NODE", "ADDRESS")},
+		{When: "Fixed address, and eBGP peers (switches, ToR) instead of a mesh", Steps: []Step{look, carryStep(c)}},
+		{When: "`blackhole 10.0.2.1` (no mask): blocks of one address (blockSize 32, IPv6: 128)", See: "node-capacity", Steps: singleBlockSteps(c, "NODE", "ADDRESS", pods)},
+		{When: "The node owns the block and runs the pod itself", Steps: []Step{look, recreateLocal(c, "DROPPER", "ADDRESS", pods)}},
+		{When: "The block belongs to another node, and no affinity of the node that drops claims it", See: "affinity-conflicts",
+			Steps: []Step{lookAtClaims(c, exampleBlock), rewriteRoutes("DROPPER", "ADDRESS")}},
+	}
+}
+
+// recreateLocal is for pods whose own node has no route to them.
+func recreateLocal(c commands, node, ip string, pods []*ipam.Pod) Step {
+	del, bare, _ := recreate(c, pods, commandLimit)
+	return Step{
+		Title: "Recreate the pods whose own host route is missing" + leftOver(bare, nil),
+		Risk:  Disruptive, Commands: del, Verify: "ip route get " + ip + "   # on " + node,
+	}
+}
+
+// rewriteRoutes lets calico-node drop routes that were left behind.
+func rewriteRoutes(node, ip string) Step {
+	return Step{
+		Title:    "Restart calico-node on " + node + ": it rewrites its routes from the datastore",
+		Commands: []string{restartAgent(node)},
+		Risk:     Disruptive, Verify: "ip route get " + ip + "   # on " + node,
+	}
+}
+
+// singleBlockSteps: the blackhole of a block of one address is its pod's own
+// host route. BIRD's templates have left such blocks out since some release
+// after v3.14 (projectcalico/calico#2624, #3635).
+func singleBlockSteps(c commands, node, ip string, pods []*ipam.Pod) []Step {
+	steps := []Step{{
+		Title:    "See that the pool's blocks hold one address (SIZE 32, or 128), and that the blackhole takes the place of the pod's own route",
+		Commands: []string{c.blockSizes(), "ip route show " + ip + "   # on " + node + ": blackhole, without a mask, where “dev cali…” should be"},
+		Risk:     Safe, Verify: "Both are so; with larger blocks it is not this.",
+	}, {
+		Title:    "Upgrade Calico, where it is as old as v3.14: current releases write no blackhole for such a block, and this alone cures it",
+		Commands: []string{"kubectl get " + c.resource(ipam.ResClusterInfo) + ` default -o jsonpath='{.spec.calicoVersion}{"\n"}'   # what is installed`},
+		Risk:     Disruptive, Verify: "ip route show " + ip + "   # on " + node + ": no blackhole any more",
+	}}
+	steps = append(steps, largerBlocksSteps(c, ipam.Config{}, nil, 0, true)...)
+	del, bare, fixed := recreate(c, pods, commandLimit)
+	return append(steps, Step{
+		Title: "Then recreate the pods, those that wait as well" + leftOver(bare, fixed),
+		Risk:  Disruptive, Commands: del, Verify: "ip route get " + ip + "   # on " + node + ": a way, if the pod still has the address",
+	})
+}
+
+// borrowedRemedy merges the steps for all borrowers into one order. Where an
+// address is fixed these begin with its route themselves.
+func borrowedRemedy(in *Input, c commands, owner string, byBorrower map[string][]borrowedUse) []Step {
 	var all []borrowedUse
 	var who []string
 	for name, uses := range byBorrower {
@@ -321,7 +374,11 @@ func borrowedRemedy(in *Input, c commands, byBorrower map[string][]borrowedUse) 
 	}
 	slices.Sort(who)
 	slices.SortFunc(all, func(a, b borrowedUse) int { return a.alloc.IP.Compare(b.alloc.IP) })
-	return append([]Step{carryStep(c)}, borrowedSteps(c, all[0].alloc.Block.Pool(), strings.Join(who, ", "), all)...)
+	steps := borrowedSteps(c, in, all[0].alloc.Block.Pool(), strings.Join(who, ", "), all)
+	if slices.ContainsFunc(all, borrowedUse.fixed) {
+		return steps
+	}
+	return append([]Step{carryStep(c)}, steps...)
 }
 
 // serviceRanges are the ranges that Calico announces for Services; nodes have
@@ -332,8 +389,12 @@ func serviceRanges(c commands) string {
 
 // carryStep is the mildest cure.
 func carryStep(c commands) Step {
-	return routingStep(c, "If the network can carry host routes (where no eBGP peer is listed, and the nodes have a mesh, it does: go on with the next step), that alone brings the traffic back, without touching a pod; for a pod with a fixed (static) address, which comes back to the same block, nothing else does")
+	return routingStep(c, "Where eBGP peers are listed let the network carry host routes, which touches no pod")
 }
+
+// longestPrefix says how to read `ip route show match`, which prints a table in
+// the order of its prefixes: neither the first line nor the last one decides.
+const longestPrefix = "Of the lines that `ip route show match` prints the one with the longest prefix counts (no mask is /32, or /128), wherever it stands; `ip route get` is the verdict."
 
 func lookStep(node, ip string) Step {
 	return Step{
@@ -342,6 +403,6 @@ func lookStep(node, ip string) Step {
 			"ip route get " + ip + "   # \"Invalid argument\" = dropped",
 			"ip route show match " + ip,
 		},
-		Risk: Safe, Verify: "The last line that matches is the one that counts.",
+		Risk: Safe, Verify: longestPrefix,
 	}
 }

@@ -27,7 +27,14 @@ func borrowedIPs() Check {
 		Uses:         []ipam.Resource{ipam.ResPools, ipam.ResIPAMConfig, ipam.ResBGPConfig, ipam.ResBGPPeers, ipam.ResBGPFilters, ipam.ResFelixConfig, ipam.ResClusterInfo},
 		Decides:      []ipam.Resource{ipam.ResPools, ipam.ResBGPConfig, ipam.ResBGPPeers},
 		Example: func() []Step {
-			return borrowedSteps(exampleCommands(), nil, "NODE", nil)
+			return borrowedSteps(exampleCommands(), nil, nil, "NODE", nil)
+		},
+		Cases: func() []Case {
+			c := exampleCommands()
+			return []Case{
+				{When: "Addresses that no annotation fixes", Steps: borrowedSteps(c, nil, nil, "NODE", nil)},
+				{When: "Fixed (static) addresses, by the annotation ipAddrs", Steps: fixedSteps(c, "Let the network carry their host routes: they come back to the same block", "OWNER", "NODE", "ADDRESS")},
+			}
 		},
 		Look: lines(exampleCommands().showBorrowed(), exampleCommands().showBlocks()),
 		Sign: "Each row is an address that BORROWING-NODE takes out of BLOCK OWNER's block, for want of a free one. With a node mesh, route reflectors or VXLAN that works; whether traffic is lost tells `ip route get ADDRESS` on the owner.",
@@ -49,6 +56,12 @@ func borrowedIPs() Check {
 type borrowedUse struct {
 	liveUse
 	owner *ipam.Node
+}
+
+// fixed reports whether a new pool would not change the address: the pod asks
+// for it, or its virtual machine keeps it.
+func (u borrowedUse) fixed() bool {
+	return u.holder.Pod != nil && (len(u.holder.Pod.RequestedIPs) > 0 || u.holder.Pod.VMI != "")
 }
 
 // borrowedBy sorts the borrowed addresses by the node that borrows.
@@ -154,7 +167,7 @@ func borrowedFinding(in *Input, c commands, n *ipam.Node, uses []borrowedUse) Fi
 		detail = append(detail, upperFirst(s))
 	}
 	f.Detail = strings.Join(detail, ". ") + "."
-	f.Remediation = borrowedSteps(c, firstPool(uses), n.Name, uses)
+	f.Remediation = borrowedSteps(c, in, firstPool(uses), n.Name, uses)
 	return f
 }
 
@@ -231,8 +244,25 @@ func firstPool(uses []borrowedUse) *ipam.Pool { return uses[0].alloc.Block.Pool(
 
 // borrowedSteps: capacity, then recreate the borrowers, then forbid borrowing.
 // In any other order pods borrow again, or hang instead of being unreachable.
-func borrowedSteps(c commands, p *ipam.Pool, node string, uses []borrowedUse) []Step {
-	steps := capacitySteps(c, p, nil)
+// Fixed addresses survive all that, so their routes come first, and nothing
+// else where all are fixed. in may be nil.
+func borrowedSteps(c commands, in *Input, p *ipam.Pool, node string, uses []borrowedUse) []Step {
+	var steps []Step
+	if i := slices.IndexFunc(uses, borrowedUse.fixed); i >= 0 {
+		var fixed []*ipam.Pod
+		for _, u := range uses {
+			if u.fixed() {
+				fixed = append(fixed, u.holder.Pod)
+			}
+		}
+		_, _, keys := recreate(c, fixed, 0)
+		u := uses[i]
+		steps = fixedSteps(c, "Fixed addresses come back to the same block: "+names(keys, 5)+" need their route carried instead", u.owner.Name, u.holder.NodeName, u.alloc.IP.String())
+		if !slices.ContainsFunc(uses, func(u borrowedUse) bool { return !u.fixed() }) {
+			return steps
+		}
+	}
+	steps = append(steps, capacitySteps(c, p, nil)...)
 	var pods []*ipam.Pod
 	var tunnels []string
 	for _, u := range uses {
@@ -266,10 +296,40 @@ func borrowedSteps(c commands, p *ipam.Pool, node string, uses []borrowedUse) []
 		steps = append(steps, restart)
 	}
 	if len(fixed) > 0 {
-		steps = append(steps, routingStep(c, "Fixed addresses come back to the same block: "+names(fixed, 5)+" need their route carried instead"))
 		return steps
 	}
-	return append(steps, strictSteps(c)...)
+	return append(steps, strictSteps(c, in)...)
+}
+
+// fixedSteps bring the route of a fixed address to the block's owner, whatever
+// the network is.
+func fixedSteps(c commands, title, owner, node, ip string) []Step {
+	return slices.Insert(meshSteps(c, owner, node, ip), 1, routingStep(c, title))
+}
+
+// meshSteps find the half of a mesh that lacks the host route, and mend that; a
+// new pool or an eviction would bring the same address back.
+func meshSteps(c commands, owner, node, ip string) []Step {
+	return []Step{
+		{
+			Title: "See whether " + node + " has the route, and " + owner + " a session that brings it (a node mesh, a route reflector)",
+			Commands: []string{
+				"ip route show " + ip + "   # on " + node + ": “dev cali…”; on " + owner + ": “via …”, which is missing",
+				"calicoctl node status   # as root, on both: each has the other (or the reflector) as Established",
+			},
+			Risk: Safe, Verify: "All is there but the “via …” on " + owner + ". A session that is not Established is the cause itself: see to BGP between the two (TCP port 179) first.",
+		},
+		{
+			Title:    "In a mesh restart calico-node on " + node + ", which should announce the route, then on " + owner + ", which should learn it",
+			Commands: []string{restartAgent(node), restartAgent(owner) + "   # if a minute later it still has no way"},
+			Risk:     Disruptive, Verify: "ip route get " + ip + "   # on " + owner + ": a way, not \"Invalid argument\"",
+		},
+		{
+			Title:    "Else schedule the pod onto the owner of its address' block, or give it a fixed address out of a block of " + node,
+			Commands: []string{c.blockOwners()},
+			Risk:     Safe, Verify: "The owner of the block is the node that the pod runs on.",
+		},
+	}
 }
 
 // routingStep makes BGP carry host routes; it leaves IPAM alone.
@@ -287,18 +347,43 @@ func routingStep(c commands, title string) Step {
 
 // strictSteps look once more and then forbid borrowing. They are last: strict
 // affinity heals nothing that exists, and without a free block it turns
-// unreachable pods into pods that do not start.
-func strictSteps(c commands) []Step {
+// unreachable pods into pods that do not start. So it does for pods with fixed
+// addresses anywhere but on the owner of their block; in may be nil.
+func strictSteps(c commands, in *Input) []Step {
+	last := "Last, when nothing is borrowed, every node has a block, and no pod with a fixed address (ipAddrs) may have to start outside its address' block: forbid borrowing. It changes no running pod; nodes without a block start none, and fixed addresses start on their block's owner only"
+	if pods := pinnedPods(in); len(pods) > 0 {
+		last += ". Here " + plain(len(pods), "pod has a fixed address: ", "pods have fixed addresses: ") + names(pods, 5)
+	}
 	return []Step{
 		{
-			Title:    "Before strict affinity see that nothing is borrowed and that every node has a block",
-			Commands: []string{c.showBorrowed(), c.nodesAgainstOwners()},
-			Risk:     Safe, Verify: "The table has no rows (else recreate these pods first, borrowed-ips says how), and no line begins with <: a node without a block starts no pod under strict affinity, unless one is free for it.",
+			Title:    "Before strict affinity see that nothing is borrowed, that every node has a block, and which pods have fixed addresses",
+			Commands: []string{c.showBorrowed(), c.nodesAgainstOwners(), podsWithFixed()},
+			Risk:     Safe, Verify: "The table has no rows (else recreate these pods first, borrowed-ips says how), and no line begins with <: a node without a block starts no pod under strict affinity, unless one is free for it. No pod has a fixed address, or each of these always runs on its block's owner.",
 		},
 		{
-			Title:    "Last, when nothing is borrowed and every node has a block: forbid borrowing. It changes no running pod; nodes without a block start none",
+			Title:    last,
 			Commands: []string{c.strictAffinity()},
 			Risk:     Disruptive, Verify: c.showConfiguration() + "   # StrictAffinity true",
 		},
 	}
+}
+
+// pinnedPods are the pods that ask for a fixed address.
+func pinnedPods(in *Input) []string {
+	if in == nil {
+		return nil
+	}
+	var out []string
+	for i := range in.Pods {
+		if p := &in.Pods[i]; p.Live() && len(p.RequestedIPs) > 0 {
+			out = append(out, p.Key())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// podsWithFixed lists the pods that ask for a fixed address, with their nodes.
+func podsWithFixed() string {
+	return `kubectl get pods -A -o custom-columns='NAMESPACE:.metadata.namespace,POD:.metadata.name,NODE:.spec.nodeName,FIXED:.metadata.annotations.cni\.projectcalico\.org/ipAddrs' | grep -v '<none> *$'   # the pods with fixed addresses`
 }

@@ -13,7 +13,7 @@ import (
 // recommended: there are pages on the web whose commands do not exist.
 //
 // Sources: calicoctl/calicoctl/commands/ipam/{check,release,show,configure}.go,
-// commands/datastore/migrate/{lock,unlock}.go and commands/{create,get,patch}.go
+// commands/datastore/migrate/{lock,unlock}.go and commands/{create,get,patch}.go, commands/node/status.go
 // of github.com/projectcalico/calico, and of projectcalico/calicoctl before v3.22.
 var calicoctlCommands = map[string]toolCommand{
 	"ipam check":               {since: v(3, 0), flags: map[string]release{"--show-all-ips": v(3, 0), "--show-problem-ips": v(3, 0), "-o": came(ipam.ReleaseFromReport)}},
@@ -23,6 +23,7 @@ var calicoctlCommands = map[string]toolCommand{
 	"datastore migrate lock":   {since: v(3, 0)},
 	"datastore migrate unlock": {since: v(3, 0)},
 	"create":                   {since: v(3, 0), flags: map[string]release{"-f": v(3, 0)}},
+	"node status":              {since: v(3, 0)},
 	"get":                      {since: v(3, 0), flags: map[string]release{"-o": v(3, 0)}, kinds: []string{"ippool", "ippools", "bgppeer", "bgppeers", "node", "nodes", "ipamconfig"}},
 	"patch":                    {since: v(3, 0), flags: map[string]release{"-p": v(3, 0)}, kinds: []string{"bgppeer", "ippool"}},
 }

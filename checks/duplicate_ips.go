@@ -30,8 +30,9 @@ func duplicateIPs() Check {
 		Sign: "The first command finds addresses that two pods have; put yours into the others. It is, where they print two users of one address: two pods, or a pod and the tunnel of a node. " +
 			"`ipam show` says for whom it is booked: **that one stays, the other gives way.**",
 		Related: []Related{
-			{"unallocated-pod-ips", "Does the other pod not start, and `ipam show` says “not assigned”?"},
-			{"stuck-pods", "Does the second pod not start for another reason?"},
+			{"stuck-pods", "Does the second pod not start, whatever its event says (`already exists for an interface other than`, say)?"},
+			{"unallocated-pod-ips", "Does only one pod run with it, and `ipam show` says “not assigned”?"},
+			{"blackholed-routes", "Does `ip route show ADDRESS` on the node print `blackhole` (blockSize 32)?"},
 			{"leaked-ips", "Does one pod want the address, and the pod it is booked for is gone?"},
 			{"misbooked-ips", "Does only one pod run with it, and it is booked for another pod or node?"},
 			{"tunnel-ips", "Do two nodes' tunnels have it, and no pod?"},

@@ -167,7 +167,7 @@ func windowsSetting(in *Input) (setting, bool) {
 	}
 	s.detail = fmt.Sprintf("Strict affinity is off, and there are Windows nodes (%s): Calico's IPAM refuses every pod there (“global strict affinity should not be false for Windows node”)",
 		names(windows, 5))
-	s.steps = append(roomBeforeStrict(in), strictSteps(commandsFor(in.Snapshot))...)
+	s.steps = append(roomBeforeStrict(in), strictSteps(commandsFor(in.Snapshot), in)...)
 	return s, true
 }
 
@@ -276,7 +276,7 @@ func borrowSetting(in *Input) (setting, bool) {
 		return s, true
 	}
 	s.steps = append(s.steps, routingStep(c, "Either let the network carry host routes"))
-	s.steps = append(s.steps, strictSteps(c)...)
+	s.steps = append(s.steps, strictSteps(c, in)...)
 	return s, true
 }
 

@@ -91,14 +91,17 @@ func exampleSteps(c Check) []Step {
 // What people on call looked for on these pages, in this order.
 func TestPagesHaveTheCommand(t *testing.T) {
 	for id, want := range map[string][]string{
-		"leaked-ips":       {"calicoctl ipam check --show-problem-ips |", "leaked; attrs", "\n   release 10.0.0.7\n", "rollout restart deployment calico-kube-controllers", "--from-report=leaks-before.json"},
-		"pool-utilisation": {"calicoctl ipam check |", "`leaked-ips`", "## Remediation", "calicoctl create -f -"},
-		"node-block-limit": {"```bash\ncalicoctl ipam show --show-configuration\n", "`leaked-ips`", "### Far more is booked than used", "rollout restart deployment calico-kube-controllers", "### Nothing leaks", "maxBlocksPerHost"},
-		"ipam-config":      {"### There are Windows nodes", "ipam show --show-borrowed", "diff <(", "--strictaffinity=true", "### StrictAffinity is false, there is no node mesh", "calicoctl get bgppeers"},
-		"block-layout":     {"uniq -d", "`duplicate-ips`", "### Blocks overlap", "kubectl drain WRONG-NODE", "### A block has another size", "kubectl drain NODE"},
-		"duplicate-ips":    {"the node whose tunnel has it", "### A pod and a node's tunnel", "delete pod -A -l k8s-app=calico-node", "it is not assigned\n", "delete pod -A -l k8s-app=calico-node", "evict NAMESPACE OTHER-POD"},
-		"ipam-data":        {"installations.operator.tigera.io", "calico-ipam|host-local", "/etc/cni/net.d/10-calico.conflist", "calicoctl datastore migrate lock", "### host-local", "/var/lib/cni/networks"},
-		"datastore-locked": {"datastoreReady", "### calico-node pods stay in `Init:`", "-c upgrade-ipam", "calicoctl ipam check", "calicoctl datastore migrate unlock"},
+		"leaked-ips":        {"calicoctl ipam check --show-problem-ips |", "leaked; attrs", "\n   release 10.0.0.7\n", "rollout restart deployment calico-kube-controllers", "--from-report=leaks-before.json"},
+		"pool-utilisation":  {"calicoctl ipam check |", "`leaked-ips`", "## Remediation", "calicoctl create -f -"},
+		"node-block-limit":  {"```bash\ncalicoctl ipam show --show-configuration\n", "`leaked-ips`", "### Far more is booked than used", "rollout restart deployment calico-kube-controllers", "### Nothing leaks", "maxBlocksPerHost"},
+		"ipam-config":       {"### There are Windows nodes", "ipam show --show-borrowed", "diff <(", "--strictaffinity=true", "### StrictAffinity is false, there is no node mesh", "calicoctl get bgppeers"},
+		"block-layout":      {"uniq -d", "`duplicate-ips`", "### Blocks overlap", "kubectl drain WRONG-NODE", "### A block has another size", "kubectl drain NODE"},
+		"duplicate-ips":     {"the node whose tunnel has it", "### A pod and a node's tunnel", "delete pod -A -l k8s-app=calico-node", "it is not assigned\n", "delete pod -A -l k8s-app=calico-node", "evict NAMESPACE OTHER-POD"},
+		"ipam-data":         {"installations.operator.tigera.io", "calico-ipam|host-local", "/etc/cni/net.d/10-calico.conflist", "calicoctl datastore migrate lock", "### host-local", "/var/lib/cni/networks"},
+		"blackholed-routes": {"ip route get ADDRESS", "the one with the longest prefix counts", "### The pod borrows its address", "FIXED:", "--strictaffinity=true", "### Fixed address, and a node mesh", "calicoctl node status", "spec.nodeName=POD-NODE", "### `blackhole 10.0.2.1`", "SIZE:.spec.blockSize", "calicoVersion", "calicoctl create -f -"},
+		"borrowed-ips":      {"### Addresses that no annotation fixes", "FIXED:", "no pod with a fixed address (ipAddrs) may have to start outside", "--strictaffinity=true", "### Fixed", "calicoctl node status"},
+		"stuck-pods":        {"### `error adding host side routes", "ip route show DST", "grep -wF -e DST", "`blackholed-routes`", "delete pod POD"},
+		"datastore-locked":  {"datastoreReady", "### calico-node pods stay in `Init:`", "-c upgrade-ipam", "calicoctl ipam check", "calicoctl datastore migrate unlock"},
 	} {
 		c, _ := Find(id)
 		page := c.Markdown()

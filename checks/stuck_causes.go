@@ -69,7 +69,7 @@ func stuckCauses() []stuckCause {
 		{
 			id: "windows-strict", seeAlso: "ipam-config", what: "Calico IPAM starts no pod on Windows without strict affinity",
 			texts: []string{"global strict affinity should not be false for Windows node"},
-			steps: func(f stuckFacts) []Step { return strictSteps(f.c) },
+			steps: func(f stuckFacts) []Step { return strictSteps(f.c, f.in) },
 		},
 		{
 			id: "address-taken", seeAlso: "leaked-ips", what: "the pod asks for an address that is booked already",
@@ -94,9 +94,9 @@ func stuckCauses() []stuckCause {
 			steps: func(f stuckFacts) []Step { return []Step{f.annotationStep("names an address of an enabled pool")} },
 		},
 		{
-			id: "host-route", seeAlso: "duplicate-ips", what: "the node has a route for the address on another interface: a pod there still uses it",
+			id: "host-route", what: "the node has a route for the address on another interface: a pod there still uses it, or its route was left behind",
 			texts: []string{"error adding host side routes*already exists", "error adding host side routes*file exists"},
-			steps: hostRouteSteps,
+			facts: hostRouteFacts, steps: hostRouteSteps,
 		},
 		{
 			id: "no-pool", seeAlso: "pool-config", what: "no enabled pool serves the pod: by selector, use, family or annotation",
@@ -393,17 +393,34 @@ func foreignBlockFacts(f stuckFacts) string {
 	return fmt.Sprintf("%s; strict affinity is %s", names(parts, 5), strictness(f.in))
 }
 
+// hostRouteFacts names the addresses whose block holds no other: an old BIRD
+// makes a blackhole of each (projectcalico/calico#2624).
+func hostRouteFacts(f stuckFacts) string {
+	var parts []string
+	for _, sp := range f.pods {
+		for _, ip := range sp.ips {
+			if b := f.in.BlockOf(ip); b != nil && b.CIDR.IsSingleIP() {
+				parts = ifNot(parts, b.CIDR.String())
+			}
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "Blocks of one address: " + names(parts, 5) + "; an old Calico makes a blackhole of each, see blackholed-routes"
+}
+
 // hostRouteSteps: the pod that IPAM has not booked the address for gives way.
 func hostRouteSteps(f stuckFacts) []Step {
 	look := Step{
-		Title: "See which pod or interface on the node has the address",
-		Risk:  Safe, Verify: "One other pod uses it, or none: then its route is left over from a pod that is gone.",
+		Title: "See which interface on the node has the address (DST in the message), which pod has it, and for whom it is booked",
+		Risk:  Safe, Verify: "`blackhole`: blocks of one address, see blackholed-routes. A running pod has it and it is not assigned: unallocated-pod-ips, that pod gives way. A running pod has it and it is booked for that one, or no pod has it (the route was left behind): the waiting pod gives way.",
 	}
 	var old []*ipam.Pod
 	for _, sp := range f.pods {
 		for _, ip := range sp.ips {
 			if len(look.Commands) < commandLimit {
-				look.Commands = append(look.Commands, podWith(ip.String()), "ip route show "+ip.String()+"   # on node "+f.node)
+				look.Commands = append(look.Commands, "ip route show "+ip.String()+"   # on node "+f.node+": the interface that has it, or blackhole", podWith(ip.String()), "calicoctl ipam show --ip="+ip.String())
 			}
 			if u := userOf(f.in, ip, sp.pod); u != nil && !f.hostLocal && !recordedFor(f.in, ip, u) {
 				old = append(old, u)
@@ -411,7 +428,11 @@ func hostRouteSteps(f stuckFacts) []Step {
 		}
 	}
 	if len(look.Commands) == 0 {
-		look.Commands = []string{"kubectl get pods -A -o wide --field-selector spec.nodeName=" + Quote(f.node)}
+		look.Commands = []string{
+			"ip route show DST   # on node " + f.node + ": the interface that has it, or blackhole",
+			"kubectl get pods -A -o wide --field-selector spec.nodeName=" + Quote(f.node) + " | grep -wF -e DST",
+			"calicoctl ipam show --ip=DST",
+		}
 	}
 	steps := []Step{look}
 	if del, bare, fixed := recreate(f.c, old, commandLimit); len(del)+len(bare)+len(fixed) > 0 {
@@ -420,7 +441,7 @@ func hostRouteSteps(f stuckFacts) []Step {
 			Risk:  Disruptive, Commands: del, Verify: "The waiting pod starts.",
 		})
 	}
-	return append(steps, f.recreateSteps("Recreate the waiting pod: it gets another address")...)
+	return append(steps, f.recreateSteps("Else recreate the waiting pod: it gets another address")...)
 }
 
 // noPoolFacts names what the pods ask for and what there is.

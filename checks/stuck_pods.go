@@ -44,7 +44,7 @@ func stuckPods() Check {
 		Sign:  "It is, where an event has one of the texts below. ContainerCreating with another one (image, volume, a slow kubelet) is no matter of IPAM.",
 		Related: []Related{
 			{"leaked-ips", "“Already assigned” or “already exists”, and the pod that has the address is gone?"},
-			{"duplicate-ips", "“Already exists for an interface other than”, and a running pod has the address?"},
+			{"duplicate-ips", "Do two running pods have one address?"},
 			{"datastore-locked", "“Not ready to process requests”?"},
 			{"node-block-limit", "“Per host block limit”?"},
 			{"blockless-nodes", "Do only new nodes fail?"},

@@ -114,10 +114,10 @@ func otherSymptoms() []Symptom {
 		words(inPodEvents, "leaked-ips", "Many finished Jobs (CronJobs, batch), and a node or pool that fills up", "records of finished or deleted pods that nobody collects"),
 		words(inPodEvents, "leaked-ips", "Since an upgrade (of Calico, Kubernetes, the container runtime) the pool fills up and up, from 10% to 97% in days", "addresses are booked and not released; those of nodes that are gone: [orphan-affinities](checks/orphan-affinities.md)"),
 		text(inPodEvents, "leaked-ips", "check network namespace closed: remove netns … device or resource busy", "CNI DEL fails and leaves the address booked"),
-		text(inPodEvents, "duplicate-ips", "already exists for an interface other than", "the node has a route for the address on another interface: a pod there still uses it"),
+		stuck("host-route", text(inPodEvents, "stuck-pods", "already exists for an interface other than", "the node has a route for the address on another interface: a pod there still uses it, or its route was left behind; where that route is a blackhole (blockSize 32): [blackholed-routes](checks/blackholed-routes.md)")),
 		text(inPodEvents, "ipam-gc", "Error updating resource Key=IPAMBlock(", "healthy: leave it. A conflict that is tried again, noise above all after a reboot; only if addresses stay booked for more than 20 minutes it is this"),
 
-		words(inTraffic, "blackholed-routes", "Everything on one node cannot reach a pod (a static IP, say) that all other nodes reach", "that node owns the block the pod borrowed from, and drops what it has no host route for. "+tablesNeeded),
+		words(inTraffic, "blackholed-routes", "Everything on one node cannot reach a pod (unreachable, ping fails; a static IP, say, moved to or recreated on another node) that all other nodes reach", "that node owns the block the pod borrowed from, and drops what it has no host route for. "+tablesNeeded),
 		words(inTraffic, "borrowed-ips", "A pod (one with a static IP, say) is reachable from some nodes and not from others, no overlay, BGP to a switch (ToR)", "its address is borrowed from another node's block, and the network does not carry its host route"),
 		words(inTraffic, "affinity-conflicts", "All pods of a block became unreachable at once, replies arrive at another node", "two nodes claim the block"),
 		words(inTraffic, "affinity-conflicts", "Since a burst of new pods, or since many nodes were added at once, a range of pods is unreachable", "two nodes claim one block; or the new nodes borrow: where `ipam show --show-borrowed` lists the pod it is [blackholed-routes](checks/blackholed-routes.md)"),
@@ -133,7 +133,7 @@ func otherSymptoms() []Symptom {
 
 		text(inNodeRoutes, "blackholed-routes", "RTNETLINK answers: Invalid argument", "`ip route get ADDRESS` ends in a blackhole: this node drops the traffic. "+tablesNeeded),
 		text(inNodeRoutes, "blackholed-routes", "blackhole 10.64.75.0/26 proto bird", "healthy on the block's owner (`proto 80` is Felix', `proto 12` is BIRD without a name); wrong only where a running pod's address has no longer prefix"),
-		text(inNodeRoutes, "blackholed-routes", "blackhole 10.0.2.1 proto bird", "a block of one address collides with its pod's own route"),
+		at("`blackhole 10.0.2.1` (no mask): blocks of one address (blockSize 32, IPv6: 128)", text(inNodeRoutes, "blackholed-routes", "blackhole 10.0.2.1 proto bird", "no mask: a block of one address (blockSize 32) collides with its pod's own route")),
 		words(inNodeRoutes, "blackholed-routes", "`blackhole 10.96.0.0/12`: a range of Services (service CIDR, external or load balancer IPs)", "healthy: leave it. It is there where Calico announces Services, and no reason why a service is broken"),
 		text(inNodeRoutes, "affinity-conflicts", "# Block … is pendingDeletion", "in bird_aggr.cfg: an affinity that is being released, or hangs there"),
 		text(inNodeRoutes, "route-disagreement", "nexthop via … nexthop via", "several next hops for one block: two nodes announce it"),
