@@ -41,9 +41,10 @@ func affinityConflicts() Check {
 			return affinityCases()[0].Steps
 		},
 		Cases: affinityCases,
-		Look: lines(append([]string{"kubectl get " + exampleCommands().resource(ipam.ResAffinities) + " -o custom-columns=CIDR:.spec.cidr --no-headers | sort | uniq -d   # blocks that several nodes claim"},
+		Look: lines(append([]string{"kubectl get " + exampleCommands().resource(ipam.ResAffinities) + " -o custom-columns=CIDR:.spec.cidr --no-headers | sort | uniq -d   # blocks that several nodes claim",
+			"kubectl get " + exampleCommands().resource(ipam.ResAffinities) + " -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state,SINCE:.metadata.creationTimestamp --no-headers | grep -vw confirmed   # younger than 10 minutes, or no state (an old release): healthy"},
 			lookAtClaims(exampleCommands(), exampleBlock).Commands...)...),
-		Sign: "It is, where the block's owner (second command) and its affinities (third) differ: another node, several of them, a state that is not `confirmed` for long, or one of the two is missing. **The block decides who is right.**",
+		Sign: "It is this where the block's owner (third command) and its affinities (fourth) differ: another node, several of them, a state that is not `confirmed` for long, or one of the two is missing. **The block decides who is right,** not the younger affinity and not the older one.",
 		Related: []Related{
 			{"route-disagreement", "Do blocks and affinities agree, and only the nodes' routes lead elsewhere?"},
 			{"orphan-affinities", "Is the other owner a node that no longer exists?"},
@@ -586,7 +587,7 @@ func lookAtClaims(c commands, cidr netip.Prefix) Step {
 		Title: "Look at the block's owner and at all affinities for it: the block decides",
 		Commands: []string{
 			"kubectl get " + c.resource(ipam.ResBlocks) + " " + Quote(blockName(cidr)) + ` -o jsonpath='{.spec.affinity}{"\n"}'`,
-			"kubectl get " + c.resource(ipam.ResAffinities) + " -o custom-columns=NAME:.metadata.name,NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state | grep -F " + Quote(cidr.String()),
+			"kubectl get " + c.resource(ipam.ResAffinities) + " -o custom-columns=NAME:.metadata.name,NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state,SINCE:.metadata.creationTimestamp | grep -F " + Quote(cidr.String()),
 		},
 		Risk: Safe, Verify: "They still contradict each other; if not, it has healed by itself.",
 	}
@@ -595,7 +596,7 @@ func lookAtClaims(c commands, cidr netip.Prefix) Step {
 // deleteAffinitySteps deletes affinities that nobody needs. It touches no block
 // and no address.
 func deleteAffinitySteps(c commands, list []*ipam.Affinity, why string) []Step {
-	s := Step{Title: "Delete what is wrong: " + why, Risk: Destructive}
+	s := Step{Title: "Delete what is wrong, if its SINCE is more than 10 minutes ago: " + why, Risk: Destructive}
 	var nodes []string
 	for _, a := range list {
 		s.Commands = append(s.Commands, c.deleteAffinity(a.Name))

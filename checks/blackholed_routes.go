@@ -265,12 +265,16 @@ func blackholeSteps(in *Input, n *ipam.Node, drops []drop) []Step {
 	steps := []Step{lookStep(n.Name, drops[0].ip.String())}
 	var stale []*ipam.Affinity
 	var local, single []*ipam.Pod
+	var small *ipam.Pool
 	byBorrower := map[string][]borrowedUse{}
 	foreign := false
 	for _, d := range drops {
 		switch {
 		case d.route.Dst.IsSingleIP():
 			single = append(single, d.pod)
+			if d.block != nil {
+				small = d.block.Pool()
+			}
 		case d.pod.NodeName == n.Name:
 			local = append(local, d.pod)
 		case d.block != nil && in.NodeByFold(d.block.Owner.Name) != n:
@@ -299,7 +303,7 @@ func blackholeSteps(in *Input, n *ipam.Node, drops []drop) []Step {
 		steps = append(steps, recreateLocal(c, n.Name, drops[0].ip.String(), local))
 	}
 	if len(single) > 0 {
-		steps = append(steps, singleBlockSteps(c, n.Name, drops[0].ip.String(), single)...)
+		steps = append(steps, singleBlockSteps(c, in.Config, small, n, drops[0].ip.String(), single)...)
 	}
 	if len(byBorrower) > 0 {
 		steps = append(steps, borrowedRemedy(in, c, n.Name, byBorrower)...)
@@ -317,7 +321,7 @@ func blackholeCases() []Case {
 			Steps: append([]Step{look, carryStep(c)}, borrowedSteps(c, nil, nil, "POD-NODE", nil)...)},
 		{When: "Fixed address, and a node mesh (or IPIP) that should carry its route", Steps: meshSteps(c, "OWNER", "POD-NODE", "ADDRESS")},
 		{When: "Fixed address, and eBGP peers (switches, ToR) instead of a mesh", Steps: []Step{look, carryStep(c)}},
-		{When: "`blackhole 10.0.2.1` (no mask): blocks of one address (blockSize 32, IPv6: 128)", See: "node-capacity", Steps: singleBlockSteps(c, "NODE", "ADDRESS", pods)},
+		{When: "`blackhole 10.0.2.1` (no mask): blocks of one address (blockSize 32, IPv6: 128)", See: "node-capacity", Steps: singleBlockSteps(c, ipam.Config{}, nil, &ipam.Node{Name: "NODE"}, "ADDRESS", pods)},
 		{When: "The node owns the block and runs the pod itself", Steps: []Step{look, recreateLocal(c, "DROPPER", "ADDRESS", pods)}},
 		{When: "The block belongs to another node, and no affinity of the node that drops claims it", See: "affinity-conflicts",
 			Steps: []Step{lookAtClaims(c, exampleBlock), rewriteRoutes("DROPPER", "ADDRESS")}},
@@ -342,10 +346,14 @@ func rewriteRoutes(node, ip string) Step {
 	}
 }
 
+// kubeletPods is how many pods kubelet allows by default.
+const kubeletPods = 110
+
 // singleBlockSteps: the blackhole of a block of one address is its pod's own
 // host route. BIRD's templates have left such blocks out since some release
 // after v3.14 (projectcalico/calico#2624, #3635).
-func singleBlockSteps(c commands, node, ip string, pods []*ipam.Pod) []Step {
+func singleBlockSteps(c commands, cfg ipam.Config, small *ipam.Pool, n *ipam.Node, ip string, pods []*ipam.Pod) []Step {
+	node := n.Name
 	steps := []Step{{
 		Title:    "See that the pool's blocks hold one address (SIZE 32, or 128), and that the blackhole takes the place of the pod's own route",
 		Commands: []string{c.blockSizes(), "ip route show " + ip + "   # on " + node + ": blackhole, without a mask, where “dev cali…” should be"},
@@ -355,7 +363,7 @@ func singleBlockSteps(c commands, node, ip string, pods []*ipam.Pod) []Step {
 		Commands: []string{"kubectl get " + c.resource(ipam.ResClusterInfo) + ` default -o jsonpath='{.spec.calicoVersion}{"\n"}'   # what is installed`},
 		Risk:     Disruptive, Verify: "ip route show " + ip + "   # on " + node + ": no blackhole any more",
 	}}
-	steps = append(steps, largerBlocksSteps(c, ipam.Config{}, nil, 0, true)...)
+	steps = append(steps, largerBlocksSteps(c, cfg, small, max(n.MaxPods, kubeletPods), true)...)
 	del, bare, fixed := recreate(c, pods, commandLimit)
 	return append(steps, Step{
 		Title: "Then recreate the pods, those that wait as well" + leftOver(bare, fixed),

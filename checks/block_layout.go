@@ -29,7 +29,7 @@ func blockLayout() Check {
 		Example: func() []Step { return layoutCases()[0].Steps },
 		Cases:   layoutCases,
 		Look:    lines(exampleCommands().pools(), blockSizes(exampleCommands()), exampleCommands().blockOwners(), "calicoctl ipam check | grep -i invalid", podsTwice()),
-		Sign: "The blocks of a pool all have its SIZE (26 where it is empty; 122 for IPv6), so the second command counts one size per pool (the rare one is wrong), and lie in its CIDR, none inside another. It is, where one does not, or where `ipam check` calls one invalid. " +
+		Sign: "The blocks of a pool all have its SIZE (26 where it is empty; 122 for IPv6), so the second command counts one size per pool (the rare one is wrong), and lie in its CIDR, none inside another. It is this where one does not, or where `ipam check` calls one invalid. " +
 			"WRONG-NODE below owns the block whose size is not the pool's. " +
 			"**If the last command prints an address, begin there:** overlapping blocks have given it to two pods, see `duplicate-ips`.",
 		Related: []Related{

@@ -28,7 +28,7 @@ func blocklessNodes() Check {
 			return blocklessSteps(exampleCommands(), nil, "NODE", nil, "they would borrow addresses that the blocks' owners may drop")
 		},
 		Look: lines(exampleCommands().nodesAgainstOwners(), exampleCommands().compareUse(), exampleCommands().showBlocks()),
-		Sign: "It is, where `<` marks the node and no block is free: a pool has 2^(blockSize − prefix length) blocks, four in a /24 with blockSize 26, and as many are listed. While one is free the node's first pod claims it, and nothing is wrong.",
+		Sign: "It is this where `<` marks the node and no block is free: a pool has 2^(blockSize − prefix length) blocks, four in a /24 with blockSize 26, and as many are listed. While one is free the node's first pod claims it, and nothing is wrong.",
 		Related: []Related{
 			{"block-layout", "Do blocks differ in size (a /19 among /21s), or lie inside each other?"},
 			{"pool-utilisation", "Do nodes with blocks fail, too?"},

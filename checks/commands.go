@@ -149,7 +149,7 @@ func (c commands) addPool(like *ipam.Pool) []string {
 		spec = poolSpec(like)
 	} else {
 		look = []string{c.poolSettings()}
-		values = append(values, "BLOCK_SIZE=  IPIP_MODE=  VXLAN_MODE=  NAT_OUTGOING=  NODE_SELECTOR=   # as SIZE, IPIP, VXLAN, NAT and SELECTOR of the pool that it helps; <none> is 26, Never, Never, false, all(); for larger blocks a smaller SIZE")
+		values = append(values, "BLOCK_SIZE=  IPIP_MODE=  VXLAN_MODE=  NAT_OUTGOING=  NODE_SELECTOR=   # as SIZE, IPIP, VXLAN, NAT and SELECTOR of the pool that it helps; <none> is 26, Never, Never, false, all(); for larger blocks a smaller SIZE, for more nodes out of one range a larger one (27, 28)")
 		spec = []string{
 			"  blockSize: ${BLOCK_SIZE:?as in the old pool}", "  ipipMode: ${IPIP_MODE:?as in the old pool}", "  vxlanMode: ${VXLAN_MODE:?as in the old pool}",
 			"  natOutgoing: ${NAT_OUTGOING:?as in the old pool}", "  nodeSelector: >-", "    ${NODE_SELECTOR:?as in the old pool}",
@@ -371,14 +371,14 @@ func (c commands) releaseFromReport() []string {
 			"calicoctl datastore migrate lock",
 			"calicoctl ipam check --show-problem-ips -o leaks.json   # read it: is any of them in use?",
 			"calicoctl ipam release --from-report=leaks.json",
-			"calicoctl datastore migrate unlock",
+			"calicoctl datastore migrate unlock   # in any case, even where a command above failed or was stopped",
 		}
 	}
 	return []string{
 		"calicoctl datastore migrate lock",
 		"calicoctl ipam check --show-problem-ips -o leaks-locked.json",
 		"calicoctl ipam release --from-report=leaks-before.json --from-report=leaks-locked.json",
-		"calicoctl datastore migrate unlock",
+		"calicoctl datastore migrate unlock   # in any case, even where a command above failed or was stopped",
 	}
 }
 

@@ -33,7 +33,7 @@ func datastoreLocked() Check {
 				{When: "calico-node pods stay in `Init:`: an upgrade or a migration stopped half-way", Steps: slices.Insert(unlockSteps(exampleCommands()), 1, halfWayStep())},
 			}
 		},
-		Sign: "It is, where the first line begins with `false`; then it says which program locked it, and when. A calico-node pod in `Init:` means an upgrade that is not done.",
+		Sign: "It is this where the first line begins with `false`; then it says which program locked it, and when. A calico-node pod in `Init:` means an upgrade that is not done.",
 		Related: []Related{
 			{"ipam-data", "Was it locked because pools or blocks vanished (then restore them before you unlock)?"},
 			{"stuck-pods", "Is datastoreReady true, and pods still do not start?"},

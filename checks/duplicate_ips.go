@@ -27,7 +27,7 @@ func duplicateIPs() Check {
 		Example:      func() []Step { return duplicateCases()[0].Steps },
 		Cases:        duplicateCases,
 		Look:         lines(append([]string{podsTwice()}, lookAtUsers(exampleAddress).Commands...)...),
-		Sign: "The first command finds addresses that two pods have; put yours into the others. It is, where they print two users of one address: two pods, or a pod and the tunnel of a node. " +
+		Sign: "The first command finds addresses that two pods have; put yours into the others. It is this where they print two users of one address: two pods, or a pod and the tunnel of a node. " +
 			"`ipam show` says for whom it is booked: **that one stays, the other gives way.**",
 		Related: []Related{
 			{"stuck-pods", "Does the second pod not start, whatever its event says (`already exists for an interface other than`, say)?"},

@@ -33,7 +33,7 @@ func handleLeaks() Check {
 		},
 		Example: func() []Step { return handleCases()[0].Steps },
 		Cases:   handleCases,
-		Sign:    "It is, where “handles with no matching IPs” or “handles mentioned in blocks with no matching handle resource” counts more than a few; `calicoctl ipam check --show-problem-ips | grep 'in use in a block'` names the latter.",
+		Sign:    "It is this where “handles with no matching IPs” or “handles mentioned in blocks with no matching handle resource” counts more than a few; `calicoctl ipam check --show-problem-ips | grep 'in use in a block'` names the latter.",
 		Related: []Related{
 			{"leaked-ips", "Is it addresses that stay booked, and their handles exist?"},
 			{"ipam-gc", "Does nothing at all get collected?"},
@@ -180,7 +180,7 @@ func handleSteps(c commands, in *Input, leaked []*ipam.Handle, missing []ipam.Al
 	if len(leaked) > 0 {
 		title := "Delete the handles left over one by one: the ID of a container never comes back"
 		if byReport {
-			title = "Where that does not work delete them one by one: calicoctl v3.24 fails with “operation Delete is not supported on IPAMHandleKey”, and then this works. The ID of a container never comes back"
+			title = "Where that does not work delete them one by one: calicoctl v3.24 fails with “operation Delete is not supported on IPAMHandleKey”, and then this works; or where there are so many that the lock would last too long: this needs none. The ID of a container never comes back"
 		}
 		s := Step{
 			Title: title,
@@ -197,7 +197,7 @@ func handleSteps(c commands, in *Input, leaked []*ipam.Handle, missing []ipam.Al
 			s.Commands = append(s.Commands, c.deleteHandle(h.Name))
 		}
 		if len(plainOnes) > commandLimit {
-			s.Commands = append(s.Commands, fmt.Sprintf("# … and %d more, see the list of affected handles", len(plainOnes)-commandLimit))
+			s.Commands = append(s.Commands, fmt.Sprintf("# … and %d more, see the list of affected handles: with their names in handles.txt, one a line, xargs -n 50 kubectl delete %s <handles.txt", len(plainOnes)-commandLimit, c.resource(ipam.ResHandles)))
 		}
 		if len(plainOnes) > 0 {
 			steps = append(steps, s)

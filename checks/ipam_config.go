@@ -33,7 +33,7 @@ func ipamConfig() Check {
 		Look: lines(append(settingsStep(exampleCommands()).Commands,
 			"kubectl get nodes -l kubernetes.io/os=windows",
 			"kubectl get "+exampleCommands().resource(ipam.ResBGPConfig)+` default -o jsonpath='{.spec.nodeToNodeMeshEnabled}{"\n"}'   # NotFound or empty: the mesh is on`)...),
-		Sign: "It is, where one of the headings below fits. Strict affinity by itself is no fault, neither on nor off.",
+		Sign: "It is this where one of the headings below fits. Strict affinity by itself is no fault, neither on nor off.",
 		Related: []Related{
 			{"node-block-limit", "Does one node start no pod, with all its blocks full?"},
 			{"node-capacity", "Does every node take fewer pods than kubelet allows?"},

@@ -46,7 +46,7 @@ func ipamGC() Check {
 			"kubectl get deployments -A -l k8s-app=calico-kube-controllers",
 			"kubectl get " + exampleCommands().resource(ipam.ResKubeCtrl) + ` default -o jsonpath='{.spec.controllers.node.leakGracePeriod}{"\n"}'   # empty: 15 minutes`,
 		}, restartCollectorSteps(exampleCommands(), "NAMESPACE", "calico-kube-controllers")[0].Commands...)...),
-		Sign: "It is, where it is not `1/1`, where the period is `0s`, or where its log has no line about a leak, or the same one again and again, while `calicoctl ipam check` counts leaks that are older than an hour.",
+		Sign: "It is this where it is not `1/1`, where the period is `0s`, or where its log has no line about a leak, or the same one again and again, while `calicoctl ipam check` counts leaks that are older than an hour.",
 		Related: []Related{
 			{"datastore-locked", "Does the collector log “datastore is locked”?"},
 			{"orphan-affinities", "Do only the blocks of nodes that are gone stay?"},

@@ -50,7 +50,7 @@ func leakedIPs() Check {
 			}
 		},
 		Look: lines("calicoctl ipam check --show-problem-ips | grep -E 'leaked|not actually in use'", "calicoctl ipam show --ip="+exampleAddress.String()+"   # the pod that it is booked for", podWith(exampleAddress.String())),
-		Sign: "It is, where “Found N IPs that are allocated in IPAM but not actually in use” is not 0: each line above it, `ADDRESS leaked; attrs Main:HANDLE Extra:…`, names node and pod. " +
+		Sign: "It is this where “Found N IPs that are allocated in IPAM but not actually in use” is not 0: each line above it, `ADDRESS leaked; attrs Main:HANDLE Extra:…`, names node and pod. " +
 			"**These are not leaks, never release them:** IPv6 tunnel addresses; four of each Windows block (`windows-reserved-ipam-handle`); addresses of Services (LoadBalancer), of stopped virtual machines, and those booked by hand. " +
 			"Those of the last 20 minutes (a drain, a reboot, a DaemonSet) go by themselves. For one address: no pod has it, or one that is Completed (Succeeded, Failed).",
 		Related: []Related{

@@ -28,7 +28,7 @@ func misbookedIPs() Check {
 		Example: func() []Step {
 			return misbookedSteps(exampleCommands(), &Input{Snapshot: ipam.NewSnapshot()}, []string{"NODE"}, []string{"ADDRESS"}, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}})
 		},
-		Sign: "It is, where a running pod has the address and `ipam show` names another pod or node. **The collector may free such an address within minutes.**",
+		Sign: "It is this where a running pod has the address and `ipam show` names another pod or node. **The collector may free such an address within minutes.**",
 		Related: []Related{
 			{"duplicate-ips", "Do two running pods have the address already?"},
 			{"borrowed-ips", "Is the record right, and only the block another node's?"},

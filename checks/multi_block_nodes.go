@@ -27,7 +27,7 @@ func multiBlockNodes() Check {
 		Example:      func() []Step { return surplusCases()[0].Steps },
 		Cases:        surplusCases,
 		Look:         lines(exampleCommands().blocksPerNode(), exampleCommands().showBlocks(), exampleCommands().showBorrowed()),
-		Sign:         "It is, where a node owns several blocks though what its pods use would fit into fewer. Others' addresses that are borrowed from a block keep it busy.",
+		Sign:         "It is this where a node owns several blocks though what its pods use would fit into fewer. Others' addresses that are borrowed from a block keep it busy.",
 		Related: []Related{
 			{"blockless-nodes", "Does a node own no block, and none is free?"},
 			{"pool-utilisation", "Are the blocks in good use, and the pool short all the same?"},

@@ -37,7 +37,7 @@ func nodeBlockLimit() Check {
 			}
 		},
 		Look: lines(releaseFirst(exampleCommands()).Commands...),
-		Sign: "It is, where a node owns as many blocks as MaxBlocksPerHost says (20 where that is 0 or missing). **If “not actually in use” is far above 0, nothing is wrong with the limit:** release first (`leaked-ips`), a higher one would only leak as well.",
+		Sign: "It is this where a node owns as many blocks as MaxBlocksPerHost says (20 where that is 0 or missing). **If “not actually in use” is far above 0, nothing is wrong with the limit:** release first (`leaked-ips`), a higher one would only leak as well.",
 		Related: []Related{
 			{"node-capacity", "Do running pods fill all the blocks, and nothing leaks?"},
 			{"leaked-ips", "Are more addresses booked than pods run?"},

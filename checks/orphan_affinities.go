@@ -34,7 +34,7 @@ func orphanAffinities() Check {
 		Example:      func() []Step { return orphanCases()[0].Steps },
 		Cases:        orphanCases,
 		Look:         lines(exampleCommands().nodesAgainstOwners(), "kubectl get nodes -o wide", exampleCommands().blockOwners()),
-		Sign:         "It is, where `>` marks an owner (not `load-balancer`, to which the blocks of Services belong). Calico takes back what a node leaves within about 20 minutes; what is still there then is this.",
+		Sign:         "It is this where `>` marks an owner (not `load-balancer`, to which the blocks of Services belong). Calico takes back what a node leaves within about 20 minutes; what is still there then is this.",
 		Related: []Related{
 			{"ipam-gc", "Does the collector not run, or do nothing?"},
 			{"multi-block-nodes", "Do the owners exist, and hold too many blocks?"},
@@ -413,9 +413,15 @@ func orphanSteps(c commands, in *Input, orphans []*orphan, risk string, ghosts [
 		Risk:     Safe, Verify: "None of them is listed, and none runs at the provider.",
 	}}
 	if len(ghosts) > 0 {
+		still := "kubectl get pods -A --field-selector spec.nodeName=" + Quote(ghosts[0].NodeName)
+		steps = append(steps, Step{
+			Title:    "See which pod objects still name a node that is gone",
+			Commands: []string{still},
+			Risk:     Safe, Verify: "It lists some. Where it lists none only a tunnel's address is left: then addresses are what is to be released, not pods.",
+		})
 		s := Step{
 			Title: "Delete the pod objects that still name a node that is gone; where one stays in Terminating look for a finalizer",
-			Risk:  Disruptive, Verify: "kubectl get pods -A --field-selector spec.nodeName=" + Quote(ghosts[0].NodeName) + "   # none",
+			Risk:  Disruptive, Verify: still + "   # none",
 		}
 		for _, p := range ghosts[:min(len(ghosts), commandLimit)] {
 			s.Commands = append(s.Commands, c.deletePod(p.Namespace, p.Name))

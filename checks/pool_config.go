@@ -40,7 +40,7 @@ func poolConfig() Check {
 			}
 		},
 		Look: lines(exampleCommands().pools(), "kubectl get node NODE --show-labels", annotationsOf("NAMESPACE", "POD"), annotationsOf("", "NAMESPACE")),
-		Sign: "An annotation `ipv4pools`, `ipv6pools` or `ipAddrs` of pod or namespace overrides the pools' selectors: a pod in a pool that does not select its node is healthy then. It is, where two CIDRs overlap, where no row with DISABLED `<none>` or `false` selects the node's labels (an empty SELECTOR selects all), or where the annotation names no such row.",
+		Sign: "An annotation `ipv4pools`, `ipv6pools` or `ipAddrs` of pod or namespace overrides the pools' selectors: a pod in a pool that does not select its node is healthy then. It is this where two CIDRs overlap, where no row with DISABLED `<none>` or `false` selects the node's labels (an empty SELECTOR selects all), or where the annotation names no such row.",
 		Related: []Related{
 			{"pool-utilisation", "Does an enabled pool select the node, and is it full?"},
 			{"block-layout", "Are the pools right, and old blocks do not fit them?"},

@@ -70,7 +70,7 @@ func releaseSteps(c commands, risk string, ips []netip.Addr) []Step {
 // reportSteps let calicoctl release what its reports list: two of them, an hour
 // apart, so that nothing that was in use at either time is released.
 func (c commands) reportSteps(title, verify string) []Step {
-	locked := ". While the datastore is locked no pod can start; unlock it in any case. calicoctl has to be of the cluster's own version"
+	locked := ". While the datastore is locked no pod can start, and each address and handle of the report takes a request: with tens of thousands that is long, so choose a quiet hour. Unlock it in any case. calicoctl has to be of the cluster's own version"
 	if c.firstReport() == "" {
 		return []Step{{Title: title + locked, Commands: c.releaseFromReport(), Risk: Destructive, Verify: verify}}
 	}

@@ -34,7 +34,7 @@ func routeDisagreement() Check {
 			return disagreementSteps(exampleCommands(), netip.MustParsePrefix("10.0.0.64/26"), []string{"NODE"}, nil)
 		},
 		Look: lines(append([]string{"ip route show " + exampleBlock.String() + "   # on the nodes that lose traffic, and on the owner"}, lookAtClaims(exampleCommands(), exampleBlock).Commands...)...),
-		Sign: "It is, where a node's next hop is not the owner's address, or where there are several (`nexthop`). On the owner itself a blackhole is right.",
+		Sign: "It is this where a node's next hop is not the owner's address, or where there are several (`nexthop`). On the owner itself a blackhole is right.",
 		Related: []Related{
 			{"affinity-conflicts", "Do two BlockAffinities name the block?"},
 			{"blackholed-routes", "Does one node drop the traffic, rather than send it astray?"},

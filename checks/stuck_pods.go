@@ -41,7 +41,7 @@ func stuckPods() Check {
 		},
 		Cases: stuckExamples,
 		Look:  lines("kubectl -n NAMESPACE describe pod POD", "kubectl get events -A --field-selector reason=FailedCreatePodSandBox"),
-		Sign:  "It is, where an event has one of the texts below. ContainerCreating with another one (image, volume, a slow kubelet) is no matter of IPAM.",
+		Sign:  "It is this where an event has one of the texts below. ContainerCreating with another one (image, volume, a slow kubelet) is no matter of IPAM.",
 		Related: []Related{
 			{"leaked-ips", "“Already assigned” or “already exists”, and the pod that has the address is gone?"},
 			{"duplicate-ips", "Do two running pods have one address?"},

@@ -119,8 +119,8 @@ func otherSymptoms() []Symptom {
 
 		words(inTraffic, "blackholed-routes", "Everything on one node cannot reach a pod (unreachable, ping fails; a static IP, say, moved to or recreated on another node) that all other nodes reach", "that node owns the block the pod borrowed from, and drops what it has no host route for. "+tablesNeeded),
 		words(inTraffic, "borrowed-ips", "A pod (one with a static IP, say) is reachable from some nodes and not from others, no overlay, BGP to a switch (ToR)", "its address is borrowed from another node's block, and the network does not carry its host route"),
-		words(inTraffic, "affinity-conflicts", "All pods of a block became unreachable at once, replies arrive at another node", "two nodes claim the block"),
-		words(inTraffic, "affinity-conflicts", "Since a burst of new pods, or since many nodes were added at once, a range of pods is unreachable", "two nodes claim one block; or the new nodes borrow: where `ipam show --show-borrowed` lists the pod it is [blackholed-routes](checks/blackholed-routes.md)"),
+		words(inTraffic, "affinity-conflicts", "All pods of a block became unreachable at once (ping: time out), replies arrive at another node", "two nodes claim the block (a duplicate affinity)"),
+		words(inTraffic, "affinity-conflicts", "Since a burst of new pods, or since many nodes were added at once, a range of pods is unreachable (ping, connections time out)", "two nodes claim one block (a duplicate affinity); or the new nodes borrow: where `ipam show --show-borrowed` lists the pod it is [blackholed-routes](checks/blackholed-routes.md)"),
 		words(inTraffic, "blackholed-routes", "Many nodes were added (servers, a scale-up), their pods have addresses of other nodes' blocks, the new nodes have no blackhole of their own, and the owner's pods cannot reach these pods", "all blocks are claimed, so the new nodes borrow, and the owners drop what is lent. "+tablesNeeded),
 		words(inTraffic, "node-capacity", "Connections to or from short-lived pods break, small blocks (blockSize 29): an address is reused at once", "so few addresses that each is given out again immediately; larger blocks help"),
 		words(inTraffic, "route-disagreement", "Half of the connections fail, by turns, or part of the cluster loses a block", "nodes have several next hops for it, or the wrong one"),
@@ -141,8 +141,9 @@ func otherSymptoms() []Symptom {
 		text(inAgentLog, "blockless-nodes", "Unable to autoassign an address - pools are likely exhausted. type=\"ipipTunnelAddress\"", "calico-node finds no block for its tunnel and does not start"),
 		text(inAgentLog, "blockless-nodes", "Unable to autoassign an address - pools are likely exhausted. type=\"vxlanTunnelAddress\"", "calico-node finds no block for its tunnel and does not start"),
 		words(inAgentLog, "blockless-nodes", "calico-node crashes on new nodes (CrashLoopBackOff)", "mostly that no block is left for its tunnel address: its last log tells, and the rows here say what it means"),
-		text(inAgentLog, "affinity-conflicts", "resource already exists: BlockKey(cidr=", "two nodes claim one block"),
-		text(inAgentLog, "affinity-conflicts", "already claimed by", "two nodes claim one block"),
+		text(inAgentLog, "affinity-conflicts", "resource already exists: BlockKey(cidr=", lostRace),
+		text(inAgentLog, "affinity-conflicts", "already claimed by", lostRace),
+		text(inAgentLog, "affinity-conflicts", "Problem claiming block affinity", lostRace),
 		text(inAgentLog, "borrowed-ips", "Ran out of existing affine blocks for host", "the next address is borrowed, or refused with strict affinity"),
 		text(inAgentLog, "node-block-limit", "Unable to allocate a new IPAM block; host already has", "maxBlocksPerHost, or the built-in 20"),
 		text(inAgentLog, "tunnel-ips", "Releasing all IPs with handle ipip-tunnel-addr-", "the node gives up its tunnel address, and somebody else may get it"),
@@ -178,11 +179,13 @@ func otherSymptoms() []Symptom {
 		words(inCalicoctl, "leaked-ips", "`ipam release --node` is an unknown flag", "it does not exist; `--ip` and `--from-report` do"),
 		text(inCalicoctl, "unallocated-pod-ips", "in-use IPs that are in active IP pools but have no corresponding IPAM allocation.", "IPAM takes addresses of running pods for free"),
 		words(inCalicoctl, "unallocated-pod-ips", "Addresses of running pods that are in use but not allocated", "IPAM takes them for free: the opposite of a leak, nothing is to be released"),
-		text(inCalicoctl, "unallocated-pod-ips", "is not assigned", "`ipam show --ip` about a running pod's address: IPAM takes it for free"),
+		text(inCalicoctl, "unallocated-pod-ips", "is not assigned", "`ipam show --ip` about a running pod's address: IPAM takes it for free; about a node's tunnel address: [tunnel-ips](checks/tunnel-ips.md)"),
 		text(inCalicoctl, "block-layout", "in-use IPs that are not in active IP pools.", "pods of a disabled pool, of another CNI, or of a pool that was deleted"),
 		text(inCalicoctl, "duplicate-ips", "has multiple owners.", "two pods or tunnels with one address"),
 		at("“handles with no matching IPs”", text(inCalicoctl, "handle-leaks", "handles with no matching IPs", "handles left over")),
 		at("“handles mentioned in blocks with no matching handle resource”", text(inCalicoctl, "handle-leaks", "handles mentioned in blocks with no matching handle resource.", "addresses that nothing will ever free")),
+		at("“handles mentioned in blocks with no matching handle resource”", text(inCalicoctl, "handle-leaks", "is in use in a block but doesn't exist", "an address names a handle that is gone: nothing will ever free it")),
+		text(inCalicoctl, "handle-leaks", "Check complete; found", "`ipam check`: the sum of all kinds of problems, mostly handles left over where there are tens of thousands; the lines above it tell, and each kind has a row of its own"),
 		text(inCalicoctl, "handle-leaks", "operation Delete is not supported on IPAMHandleKey", "calicoctl v3.24: delete handles with kubectl"),
 		text(inCalicoctl, "datastore-locked", "Datastore locked.", "somebody works on it, or has forgotten to unlock"),
 		text(inCalicoctl, "leaked-ips", "data store is not locked. Either lock the data store, or re-run with --force", "`ipam release --from-report` wants the datastore locked, and a report from after that"),
@@ -237,7 +240,7 @@ func otherSymptoms() []Symptom {
 		words(looksOdd, "pool-config", "A pool with nodeSelector `!all()` selects no node; a disabled pool still has pods", "healthy: leave it. For static IPs; a migration that is under way"),
 		words(looksOdd, "pool-utilisation", "IPReservation: fewer addresses are free than the table says", "healthy: leave it. Reserved ones are neither leaked nor free; older calicoctl counts them as free"),
 		words(looksOdd, "pool-utilisation", "Metric with `ippool=\"no_ippool\"` stays above 0", "healthy, where no such block exists: the sample is stale"),
-		words(looksOdd, "borrowed-ips", "`ipam show --show-borrowed` prints an empty table", "healthy: nothing is borrowed"),
+		words(looksOdd, "borrowed-ips", "`ipam show --show-borrowed` prints an empty table", "healthy: leave it. Nothing is borrowed"),
 		words(looksOdd, "blockless-nodes", "A pool was added, and nodes still have no block; a control plane or cordoned node without a block", "healthy: leave it. The first pod of the node claims one"),
 		words(looksOdd, "blackholed-routes", "A node without any blackhole line, or with `proto 80` or `proto 12` in it", "healthy: leave it, unless pods with addresses of Calico run there: then they borrow, see [blockless-nodes](checks/blockless-nodes.md). It owns no block; Felix or an unnamed BIRD made the route"),
 		words(looksOdd, "ipam-config", "strictAffinity is true (or false in a node mesh)", "healthy: leave it. Both are legitimate"),
@@ -247,6 +250,9 @@ func otherSymptoms() []Symptom {
 		words(inObjects, "cluster-access", "The report says that a cluster failed, or checks are unknown", "what could not be read, and what that hides"),
 	}
 }
+
+// lostRace is what the allocator logs when another node was quicker.
+const lostRace = "two nodes claim one block: while many nodes or pods start at once healthy for some minutes (a lost race, tried again), wrong only where it stays"
 
 // tablesNeeded says what ipamaudit needs to see it as well.
 const tablesNeeded = "ipamaudit sees it with [route tables](routes.md) only"

@@ -42,7 +42,7 @@ func tunnelIPs() Check {
 				{When: "It lies in another node's block (the 65th node of a pool with 64 blocks, say)", Steps: slices.Insert(tunnelSteps(c, in, "NODE", nil, []string{"vxlan"}), 1, capacitySteps(c, nil, nil)...)},
 			}
 		},
-		Sign: "It is, where the node has no tunnel address though a pool asks for one, where `ipam show` says “not assigned” or names something else than this node's tunnel, or where the last command prints another node's block.",
+		Sign: "It is this where the node has no tunnel address though a pool asks for one, where `ipam show` says “not assigned” or names something else than this node's tunnel, or where the last command prints another node's block.",
 		Related: []Related{
 			{"duplicate-ips", "Does a running pod have the tunnel's address, too?"},
 			{"blockless-nodes", "Does calico-node crash because no block is free?"},

@@ -28,12 +28,13 @@ func unallocatedPodIPs() Check {
 		Example: func() []Step {
 			return unallocatedSteps(exampleCommands(), []netip.Addr{netip.MustParseAddr("10.0.0.7")}, []*ipam.Pod{{Namespace: "NAMESPACE", Name: "POD", OwnerKind: "ReplicaSet"}})
 		},
-		Sign: "It is, where lines say “in active IPAM pool but has no IPAM allocation”. These pods run: **nothing is to be released.**",
+		Sign: "It is this where lines say “in active IPAM pool but has no IPAM allocation”. These pods run: **nothing is to be released.**",
 		Related: []Related{
 			{"ipam-data", "Are most of the pods not booked, or blocks and pools gone?"},
 			{"misbooked-ips", "Is the address booked, for another pod or node?"},
 			{"duplicate-ips", "Do two running pods have it already?"},
 			{"block-layout", "Do the pods lie in no enabled pool?"},
+			{"tunnel-ips", "Is it a node's tunnel address, and no pod's?"},
 		},
 		References: []string{
 			"https://github.com/projectcalico/calico/issues/1542", "https://github.com/projectcalico/calico/issues/1406",

@@ -117,7 +117,7 @@ func (s *session) remedy(t *testing.T, f remediable, done map[string]bool) {
 var onlyIf = regexp.MustCompile(`^(Only |Where that |Or |Otherwise )`)
 
 // onNode are programs that are typed on a node, not where kubectl is.
-var onNode = regexp.MustCompile(`^(ip|cat|ls|find|systemctl|grep) |^stale($| )`)
+var onNode = regexp.MustCompile(`^(ip|cat|ls|find|systemctl|grep|calicoctl node) |^stale($| )`)
 
 // paste runs a step's commands in one shell, as they are printed.
 func (s *session) paste(t *testing.T, f remediable, step remedyStep, dry bool) {
