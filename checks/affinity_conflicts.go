@@ -68,7 +68,7 @@ func affinityCases() []Case {
 		return []ipam.Block{exampleBlockOf(exampleBlock, owner, slots...)}
 	}
 	affinity := func(node, state string) []ipam.Affinity {
-		return []ipam.Affinity{{Name: strings.ToLower(node) + "-" + blockName(exampleBlock), Node: node, Type: "host", CIDR: exampleBlock, State: state, Created: time.Unix(0, 0), UID: "UID-OF-THE-AFFINITY"}}
+		return []ipam.Affinity{{Name: strings.ToLower(node) + "-" + blockName(exampleBlock), Node: node, Type: "host", CIDR: exampleBlock, State: state, Created: time.Unix(0, 0), UID: uidOfAffinity}}
 	}
 	var out []Case
 	for _, one := range []struct {

@@ -28,10 +28,17 @@ func exampleCluster() *ipam.Snapshot {
 	return s
 }
 
+// What a page cannot know: a command that lacks it refuses to run. They end the
+// shell's single quotes and begin them again.
+const (
+	uidOfBlock    = `'"${BLOCK_UID:?set it first: metadata.uid of the IPAMBlock}"'`
+	uidOfAffinity = `'"${AFFINITY_UID:?set it first: metadata.uid of the BlockAffinity}"'`
+)
+
 // exampleBlockOf is a block of the example; its slots belong to the pod.
 func exampleBlockOf(cidr netip.Prefix, owner string, slots ...ipam.Slot) ipam.Block {
 	return ipam.Block{
-		Name: blockName(cidr), CIDR: cidr, Owner: ipam.ParseOwner(owner), Created: time.Unix(0, 0), UID: "UID-OF-THE-BLOCK", Slots: slots,
+		Name: blockName(cidr), CIDR: cidr, Owner: ipam.ParseOwner(owner), Created: time.Unix(0, 0), UID: uidOfBlock, Slots: slots,
 		Attributes: []ipam.Attribute{{Handle: "HANDLE", Namespace: "NAMESPACE", Pod: "POD", Node: "NODE"}},
 	}
 }

@@ -35,6 +35,7 @@ func handleLeaks() Check {
 		Cases:   handleCases,
 		Sign:    "It is this where “handles with no matching IPs” or “handles mentioned in blocks with no matching handle resource” counts more than a few; `calicoctl ipam check --show-problem-ips | grep 'in use in a block'` names the latter.",
 		Related: []Related{
+			{"orphan-affinities", "Are their nodes gone, or do nodes come and go by the minute (autoscaling)?"},
 			{"leaked-ips", "Is it addresses that stay booked, and their handles exist?"},
 			{"ipam-gc", "Does nothing at all get collected?"},
 		},

@@ -32,7 +32,7 @@ func ipamData() Check {
 			}
 		},
 		Look: lines(append(append(dataLostSteps(exampleCommands())[0].Commands, "calicoctl ipam check | grep 'no corresponding IPAM allocation'"), exampleCommands().whichIPAM()...)...),
-		Sign: "It is this where `Calico` or `calico-ipam` gives out the addresses, and pools or blocks are missing, or there and younger than the pods while most running pods have no allocation (Calico was removed and installed again): **lock first, and restart nothing.** " +
+		Sign: "It is this where `Calico` or `calico-ipam` gives out the addresses, and pools or blocks are missing, or there and younger than the pods while most running pods have no allocation (Calico was removed and installed again): **lock first, and restart nothing.** Where `kubectl get crd | grep -c projectcalico.org` counts 0 and kubectl keeps Calico's objects (no etcd of its own), the definitions are gone, too: stop what removes them and apply those of your Calico version before anything else. " +
 			"With Calico's own IPAM a pod's address outside its node's podCIDR, or of one family only, is normal. With `HostLocal` or `host-local` each node gives out its own podCIDR, and Calico's blocks and pools, there or not, say nothing about the pods. " +
 			"Where neither command tells, look at a node: `grep -A3 ipam /etc/cni/net.d/10-calico.conflist`.",
 		Related: []Related{

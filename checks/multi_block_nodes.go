@@ -57,7 +57,7 @@ func surplusCases() []Case {
 		{"Pods of its node are in it", use("NODE"), nil},
 		{"Pods of other nodes borrow from it", nil, use("BORROWER")},
 	} {
-		spare := surplusBlock{block: &b, affinity: &ipam.Affinity{Name: "node-" + b.Name, UID: "UID-OF-THE-AFFINITY"}, own: one.own, lent: one.lent}
+		spare := surplusBlock{block: &b, affinity: &ipam.Affinity{Name: "node-" + b.Name, UID: uidOfAffinity}, own: one.own, lent: one.lent}
 		out = append(out, Case{When: one.when, Steps: multiBlockSteps(exampleCommands(), "NODE", []surplusBlock{spare})})
 	}
 	return out

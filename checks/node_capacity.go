@@ -29,7 +29,7 @@ func nodeCapacity() Check {
 			return capacityPerNodeSteps(exampleCommands(), ipam.Config{}, nil, 0)
 		},
 		Look: lines(append([]string{exampleCommands().showConfiguration()}, roomPerNodeSteps(exampleCommands(), ipam.Config{}, nil, 0)[0].Commands...)...),
-		Sign: "It is this where MaxBlocksPerHost (20 where it is 0 or missing) × the addresses of a block (64 with blockSize 26, 1 with 32) is less than PODS.",
+		Sign: "It is this where MaxBlocksPerHost (20 where it is 0 or missing) × the addresses of a block (64 with blockSize 26, 1 with 32) is less than PODS. Where connections of short-lived pods break because an address is reused at once, and blockSize is 28 or more (IPv6: 124), the sum says nothing: pass over the limit, and make a pool with larger blocks.",
 		Related: []Related{
 			{"node-block-limit", "Are addresses booked that no pod uses?"},
 			{"pool-utilisation", "Has the pool no free block, for any node?"},

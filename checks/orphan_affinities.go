@@ -55,7 +55,7 @@ func orphanAffinities() Check {
 // orphanCases are the steps for each thing that a node leaves behind.
 func orphanCases() []Case {
 	b := exampleBlockOf(exampleBlock, "host:NODE")
-	a := &ipam.Affinity{Name: "node-" + b.Name, CIDR: b.CIDR, UID: "UID-OF-THE-AFFINITY"}
+	a := &ipam.Affinity{Name: "node-" + b.Name, CIDR: b.CIDR, UID: uidOfAffinity}
 	var out []Case
 	for _, one := range []struct {
 		when   string
