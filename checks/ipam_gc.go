@@ -43,7 +43,7 @@ func ipamGC() Check {
 			}
 		},
 		Look: lines(append([]string{
-			"kubectl get deployments -A -l k8s-app=calico-kube-controllers",
+			findCollector,
 			"kubectl get " + exampleCommands().resource(ipam.ResKubeCtrl) + ` default -o jsonpath='{.spec.controllers.node.leakGracePeriod}{"\n"}'   # empty: 15 minutes`,
 		}, restartCollectorSteps(exampleCommands(), "NAMESPACE", "calico-kube-controllers")[0].Commands...)...),
 		Sign: "It is this where it is not `1/1`, where the period is `0s`, or where its log has no line about a leak, or the same one again and again, while `calicoctl ipam check` counts leaks that are older than an hour.",

@@ -429,10 +429,7 @@ func poolsWithoutBlocks(in *Input, _ *pinned) []remark {
 			continue
 		}
 		c, like := commandsFor(in.Snapshot), *p
-		like.BlockSize = 26
-		if !p.IsV4() {
-			like.BlockSize = 122
-		}
+		like.BlockSize = ipam.DefaultBlockSize(p.CIDR.Addr())
 		out = append(out, remark{
 			subject: poolSubject(p.Name), severity: High, title: "Pool " + p.Name + " can hold no block",
 			detail:   fmt.Sprintf("Its block size /%d does not fit into %s", p.BlockSize, p.CIDR),

@@ -109,18 +109,17 @@ func releaseEach(c commands, title string, ips []netip.Addr) []Step {
 	return []Step{look, s}
 }
 
+// findCollector lists the collector in whatever namespace it is.
+const findCollector = "kubectl get deployments -A -l k8s-app=calico-kube-controllers"
+
 // collectorSteps ask why kube-controllers has not cleaned up by itself.
 func collectorSteps(c commands, in *Input, what string) []Step {
-	ns, found, where := "", false, ""
-	for _, w := range in.Workloads {
-		if w.Kind == "Deployment" && strings.Contains(w.Name, "kube-controllers") {
-			ns, found = w.Namespace, true
-		}
-	}
-	get := "kubectl -n " + Quote(ns) + " get deployment calico-kube-controllers"
-	if !found {
-		// The operator's namespace is calico-system, the manifests' kube-system.
-		get = "kubectl get deployments -A -l k8s-app=calico-kube-controllers"
+	// The operator's namespace is calico-system, the manifests' kube-system.
+	ns, name, where, get := "NAMESPACE", "calico-kube-controllers", " (the first column is its NAMESPACE)", findCollector
+	w, _ := collector(in)
+	if w != nil {
+		ns, name, where = Quote(w.Namespace), Quote(w.Name), ""
+		get = "kubectl -n " + ns + " get deployment " + name
 	}
 	switch {
 	case !in.Info.Ready:
@@ -136,14 +135,12 @@ func collectorSteps(c commands, in *Input, what string) []Step {
 				Risk:     Disruptive, Verify: "kubectl get " + c.resource(ipam.ResClusterInfo) + " default -o jsonpath='{.spec.datastoreReady}'   # true",
 			},
 		}
-	case in.Coverage.Read(ipam.ResDeployments) && !found:
+	case in.Coverage.Read(ipam.ResDeployments) && w == nil:
 		return []Step{{
 			Title:    "calico-kube-controllers is not deployed, so nothing collects " + what + ": deploy it from the manifest of the cluster's Calico version",
-			Commands: []string{"kubectl get deployments -A -l k8s-app=calico-kube-controllers"},
+			Commands: []string{findCollector},
 			Risk:     Safe, Verify: get + "   # 1/1; " + what + " go within 30 minutes",
 		}}
-	case !found:
-		ns, where = "NAMESPACE", " (the first column is its NAMESPACE)"
 	}
 	collected := c.compareUse() + "   # 30 minutes later less is not in use"
 	if strings.HasPrefix(what, "blocks") {
@@ -152,12 +149,12 @@ func collectorSteps(c commands, in *Input, what string) []Step {
 	return []Step{
 		{
 			Title:    "calico-kube-controllers collects " + what + " by itself within about 20 minutes: see whether it runs, and why it does not",
-			Commands: []string{get, "kubectl -n " + Quote(ns) + " logs deployment/calico-kube-controllers --since=2h | grep -iE 'leak|garbage|cleanup|locked' | tail -50"},
+			Commands: []string{get, "kubectl -n " + ns + " logs deployment/" + name + " --since=2h | grep -iE 'leak|garbage|cleanup|locked' | tail -50"},
 			Risk:     Safe, Verify: "It is 1/1" + where + ", and its log says what it does with them.",
 		},
 		{
 			Title:    "Restart it if it has stalled: it counts afresh. Policy and pods are not touched",
-			Commands: []string{"kubectl -n " + Quote(ns) + " rollout restart deployment calico-kube-controllers"},
+			Commands: []string{"kubectl -n " + ns + " rollout restart deployment " + name},
 			Risk:     Disruptive, Verify: collected,
 		},
 	}

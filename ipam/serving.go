@@ -10,6 +10,10 @@ import (
 // IsV4 reports whether the pool is of IPv4.
 func (p *Pool) IsV4() bool { return p.CIDR.Addr().Is4() }
 
+// DefaultBlockSize is the prefix length of the blocks of a pool of this family
+// that names none: 64 addresses (libcalico-go/lib/clientv3/ippool.go).
+func DefaultBlockSize(of netip.Addr) int { return of.BitLen() - 6 }
+
 // Enabled reports whether Calico may allocate from the pool at all.
 func (p *Pool) Enabled() bool { return !p.Disabled && !p.Deleting && p.NotAllocatable == "" }
 

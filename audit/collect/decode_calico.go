@@ -300,10 +300,7 @@ func (b *Builder) pool(o *Object) error {
 		Deleting: !w.Metadata.DeletionTimestamp.IsZero(), Created: w.Metadata.CreationTimestamp.Time,
 	}
 	if p.BlockSize == 0 {
-		p.BlockSize = 26
-		if cidr.Addr().Is6() {
-			p.BlockSize = 122
-		}
+		p.BlockSize = ipam.DefaultBlockSize(cidr.Addr())
 	}
 	if p.BlockSize < cidr.Bits() || p.BlockSize > cidr.Addr().BitLen() {
 		// Without its pool a block would look like a stray one: keep it.

@@ -27,8 +27,8 @@ import (
 // The defaults of LiveOptions.
 const (
 	// DefaultPageSize costs an API server no more seats of priority and fairness
-	// than 500 would, and a third of the time (docs/performance.md). Where it is
-	// too much, pages shrink.
+	// than 500 would, and half of the time or less (docs/performance.md). Where it
+	// is too much, pages shrink.
 	DefaultPageSize = 5000
 	DefaultParallel = 4
 	// DefaultQPS and DefaultBurst replace client-go's 5 and 10, with which
